@@ -1,0 +1,182 @@
+"""The job: the question a storm answers, as one frozen value (docs/job.md is made from these types).
+
+A field's comment line is its documentation. Defaults are what a user gets who leaves the key out.
+Reading a job file, with every error that can hide in one, is in `jobfile`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ckptstorm.clock import NS_PER_S
+from ckptstorm.units import Bytes, Duration, duration_word
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+Limit = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class SizeOrLayout(Bytes):
+    """A size, or "layout" (held as 0)."""
+
+    word = "layout"
+
+
+class SizeOrAuto(Bytes):
+    """A size, or "auto" (held as 0)."""
+
+    word = "auto"
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
+    """A table of the job file: unknown keys are refused (msgspec ignores them in dataclasses)."""
+
+
+class StormTable(_Table):
+    """[storm]: how often, and when it is over."""
+
+    rounds: Count = 3  # measured rounds: one save with its restore each
+    warmup: Natural = 0  # rounds before them that are run and not counted
+    interval: Duration = Duration(0)  # from the release of one save to the release of the next
+    keep: Count = 1  # checkpoints kept while the storm runs; older ones are deleted
+    timeout: Duration = Duration(600 * NS_PER_S)  # longest time without progress of a rank; then it is named
+    on_timeout: Literal["stop"] = "stop"  # what then
+    on_error: Literal["stop", "continue"] = "stop"  # after a round in which the storage failed
+    allow: tuple[Literal["tmpfs", "warm"], ...] = ()  # what would else make the record invalid
+
+
+class ModelTable(_Table):
+    """[model]: what is saved: a name, or an architecture with its constants, or plain bytes."""
+
+    name: str | None = None  # a model of `ckptstorm list models`
+    architecture: Literal["llama", "gpt", "mixtral", "deepseek"] | None = None
+    shard_bytes: Bytes | None = None  # every rank saves one tensor of this size
+    layers: Count | None = None
+    hidden: Count | None = None
+    ffn: Count | None = None  # width of the (dense) feed-forward part
+    heads: Count | None = None
+    kv_heads: Count | None = None  # llama, mixtral; as many as heads when left out
+    vocab: Count | None = None
+    context_length: Count | None = None  # gpt: rows of the position embedding
+    experts: Count | None = None  # mixtral, deepseek
+    moe_ffn: Count | None = None  # deepseek: width of one expert
+    dense_layers: Natural | None = None  # deepseek: leading layers without experts
+    mtp_layers: Natural | None = None  # deepseek: multi-token-prediction layers
+    states: Literal["fp32", "bf16"] = "fp32"  # fp32: weight, exp_avg, exp_avg_sq of 4 bytes; bf16: of 2 bytes
+
+
+class ParallelTable(_Table):
+    """[parallel]: how the model is cut; data parallelism is what is left of the ranks."""
+
+    tensor: Count = 1
+    pipeline: Count = 1
+    context: Count = 1
+    expert: Count = 1
+    replicas: Count = 1  # of an HSDP shard
+    sharding: Literal["ddp", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "distributed_optimizer"] = "fsdp2"
+
+
+class LayoutTable(_Table):
+    """[layout]: the framework's file format; its own options stand beside the name."""
+
+    name: str = "dcp"
+    overwrite: bool = False  # every round saves into the same step directory
+    options: dict[str, Any] = {}  # the layout's own keys, checked by the layout
+
+
+class IoTable(_Table):
+    """[io]: how the bytes move."""
+
+    engine: str = "auto"
+    mode: Literal["sync", "libaio", "io_uring", "mmap"] = "sync"
+    direct: bool = False  # O_DIRECT
+    queue_depth: Count = 1
+    threads: Count = 1  # I/O threads per rank
+    transfer: SizeOrLayout = SizeOrLayout(0)  # largest data op: a size, or "layout": what the layout asks for
+    coalesce: Bytes = Bytes(0)  # merge small appends up to this size
+    block_size: SizeOrAuto = SizeOrAuto(0)  # a size instead of the target's st_blksize, or "auto"
+    durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
+
+
+class RestoreTable(_Table):
+    """[restore]: who reads what back."""
+
+    from_: Literal["auto", "own", "other-node"] = msgspec.field(default="auto", name="from")
+    verify: Literal["all"] | Share = "all"  # or the share of the reads that is checked
+
+
+class Fault(_Table):
+    """[[fault]]: planted on purpose; the record says so."""
+
+    ranks: tuple[Natural, ...]
+    phase: Literal["save", "restore"]
+    op: str  # an op kind: open, write, fsync …
+    round: Count | None = None  # measured round, from 1; every round when left out
+    nth: Count = 1  # the nth such op of the rank in that phase
+    file: str = "*"  # a shell pattern over the file's name
+    delay: Duration | None = None
+    errno: str | None = None  # "EIO", "ENOSPC" …
+
+
+class SloTable(_Table):
+    """[slo]: limits on the worst measured round; `…_median` on the median round."""
+
+    save_seconds: Limit | None = None
+    save_seconds_median: Limit | None = None
+    restore_seconds: Limit | None = None
+    restore_seconds_median: Limit | None = None
+    commit_seconds: Limit | None = None  # from release to the visible checkpoint
+    save_bytes_per_s: Bytes | None = None  # at least
+    restore_bytes_per_s: Bytes | None = None  # at least
+    save_iops: Limit | None = None  # at least
+    restore_iops: Limit | None = None  # at least
+    straggler_ratio: Limit | None = None  # slowest rank ÷ median rank, either phase
+    round_spread: Limit | None = None  # (slowest − fastest round) ÷ median round of the save
+    write_p99: Duration | None = None
+    read_p99: Duration | None = None
+    fsync_p99: Duration | None = None
+    open_p99: Duration | None = None
+
+
+class Job(_Table):
+    """A whole job file, with every default filled in."""
+
+    storm: StormTable = StormTable()
+    model: ModelTable = ModelTable()
+    parallel: ParallelTable = ParallelTable()
+    layout: LayoutTable = LayoutTable()
+    io: IoTable = IoTable()
+    restore: RestoreTable = RestoreTable()
+    slo: SloTable = SloTable()
+    fault: tuple[Fault, ...] = ()
+
+
+def to_builtins(job: Job) -> dict[str, Any]:
+    """The resolved job as plain values (JSON-ready); `jobfile.from_builtins` is the way back.
+
+    Keys that a table leaves unset (None) are dropped: absent means absent.
+    """
+    tables = {field.name: _plain(getattr(job, field.name)) for field in msgspec.structs.fields(job)}
+    tables["layout"] |= tables["layout"].pop("options")
+    return tables
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
+        return {name: _plain(inner) for name, inner in pairs if inner is not None}
+    if isinstance(value, tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Duration):
+        return duration_word(value)
+    if isinstance(value, SizeOrLayout | SizeOrAuto) and value == 0:
+        return value.word
+    return int(value) if isinstance(value, Bytes) else value
+
+
+def verify_share(job: Job) -> float:
+    """The share of the restore's reads that is compared with what was written, 0 to 1."""
+    return 1.0 if job.restore.verify == "all" else float(job.restore.verify)

@@ -1,0 +1,271 @@
+"""From the text of a job file to a `Job`, or to one sentence that says what is wrong with it and where."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ckptstorm.errors import JobError
+from ckptstorm.job import Job, SizeOrAuto, SizeOrLayout
+from ckptstorm.program import Kind
+from ckptstorm.registry import allowed, suggestion
+from ckptstorm.units import Bytes, Duration, parse_bytes, parse_duration
+
+#: A job of 25 lines is 1 KB; a file beyond this is something else.
+SIZE_CAP_BYTES = 1 << 20
+_AT = re.compile(r" - at `\$(?P<path>.*)`$")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+def read_job(path: str, overrides: Iterable[str] = ()) -> tuple[Job, str]:
+    """The job in a file (or a shipped job's name), and the file's text, verbatim.
+
+    Args:
+        path: a TOML file, or the name of a job that comes with the package ("laptop").
+        overrides: "table.key=value" from the command line, in order.
+
+    Raises:
+        JobError: naming file, key, value, what is allowed, and the nearest name.
+    """
+    text = _text(find_job(path))
+    return decode(text, path, overrides), text
+
+
+def find_job(name: str) -> Path:
+    """The file that a job's path or shipped name stands for; the path itself when there is none."""
+    path = Path(name)
+    if not path.exists():
+        for shipped in shipped_jobs():
+            if shipped.name == path.name or (shipped.stem == name):
+                return shipped
+    return path
+
+
+def shipped_jobs() -> list[Path]:
+    """The job files that come with the package (or with the source tree)."""
+    package = Path(__file__).parent
+    for folder in (package / "jobs", package.parent / "jobs"):
+        if folder.is_dir():
+            return sorted(folder.glob("*.toml"))
+    return []
+
+
+def decode(text: str, origin: str, overrides: Iterable[str] = ()) -> Job:
+    """The job that `text` holds; `origin` names it in errors. Raises JobError."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(f"{origin}: not TOML: {_lower_first(str(error))}") from None
+    except RecursionError:
+        raise JobError(f"{origin}: not a job: nested too deeply") from None
+    for override in overrides:
+        _override(data, override)
+    return from_builtins(data, origin)
+
+
+def from_builtins(data: Mapping[str, Any], origin: str) -> Job:
+    """The job that plain values stand for (the way back from `job.to_builtins`). Raises JobError."""
+    tables = dict(data)
+    _refuse_unknown_keys(tables, Job, origin, "")
+    layout = tables.get("layout")
+    if isinstance(layout, dict):
+        tables["layout"] = _with_options_apart(layout)
+    try:
+        job = msgspec.convert(tables, Job, dec_hook=_decode_unit)
+    except msgspec.ValidationError as error:
+        raise JobError(*_value_sentence(str(error), data, origin)) from None
+    _check_faults(job, origin)
+    return job
+
+
+def _text(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise JobError(f"{path}: not a job file: {'a directory' if stat.S_ISDIR(mode) else 'not a regular file'}")
+        with path.open("rb") as file:
+            raw = file.read(SIZE_CAP_BYTES + 1)
+    except FileNotFoundError:
+        names = [shipped.stem for shipped in shipped_jobs()]
+        hint = f"jobs that come with ckptstorm: {', '.join(names)}" if names else ""
+        raise JobError(f"{path}: no such job file{suggestion(path.stem, names)}", hint) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise JobError(f"{str(path)!r}: cannot be read: {reason}") from None
+    if len(raw) > SIZE_CAP_BYTES:
+        raise JobError(f"{path}: not a job file: larger than 1 MiB")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JobError(f"{path}: not UTF-8 text: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts) or len(parts) > 2:
+        raise JobError(f"--set {override}: not an override", "write it as --set table.key=value: --set model.layers=2")
+    table: Any = data
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+    if not isinstance(table, dict):
+        raise JobError(f"--set {override}: [{parts[0]}] is not a table in this job")
+    table[parts[-1]] = _toml_value(value.strip())
+
+
+def _toml_value(text: str) -> Any:
+    """The value as TOML reads it; a bare word is a string."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return parsed["value"] if set(parsed) == {"value"} else text
+
+
+def _with_options_apart(layout: dict[str, Any]) -> dict[str, Any]:
+    own = {"name", "overwrite"}
+    options = {key: value for key, value in layout.items() if key not in own}
+    return {key: value for key, value in layout.items() if key in own} | {"options": options}
+
+
+def _refuse_unknown_keys(data: Mapping[str, Any], table: type, origin: str, where: str) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(table)}
+    for key, value in data.items():
+        if key not in fields:
+            raise JobError(*_unknown_key(key, list(fields), origin, where))
+        if key == "layout":
+            continue  # its other keys are the layout's own, which the layout checks
+        inner = fields[key]
+        element = typing.get_args(inner)[0] if typing.get_origin(inner) is tuple else inner
+        if isinstance(element, type) and issubclass(element, msgspec.Struct):
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, dict):
+                    _refuse_unknown_keys(entry, element, origin, key)
+
+
+def _unknown_key(key: str, fields: list[str], origin: str, where: str) -> tuple[str, str]:
+    if not where:
+        homes = [field.encode_name for field in msgspec.structs.fields(Job) if key in _keys_of(field.type)]
+        home = f"; it belongs into [{homes[0]}]" if homes else suggestion(key, fields)
+        return f'{origin}: unknown table or key "{key}"{home}', allowed(f"[{name}]" for name in fields)
+    return f'{origin}: [{where}] {key}: unknown key{suggestion(key, fields)}', allowed(fields)
+
+
+def _keys_of(table: Any) -> set[str]:
+    if isinstance(table, type) and issubclass(table, msgspec.Struct):
+        return {field.encode_name for field in msgspec.structs.fields(table)}
+    return set()
+
+
+def _decode_unit(target: type, value: Any) -> Any:
+    if target is Bytes:
+        return parse_bytes(value)
+    if target is Duration:
+        return parse_duration(value)
+    if target in (SizeOrLayout, SizeOrAuto):
+        return target(0 if value == target.word else parse_bytes(value))
+    raise NotImplementedError(f"a job has no {target.__name__}")
+
+
+def _value_sentence(error: str, data: Mapping[str, Any], origin: str) -> tuple[str, str]:
+    match = _AT.search(error)
+    path = [name or f"[{index}]" for name, index in _STEP.findall(match["path"])] if match else []
+    reason = _in_toml_words(_AT.sub("", error))
+    if not path:
+        return f"{origin}: {reason}", ""
+    field_type, value = _follow(path, data)
+    key = f"[{path[0]}] {' '.join(path[1:])}".strip().replace("[fault] [", "[[fault]] entry [")
+    says = _describe(field_type)
+    shown = "" if value is _NOTHING else f" = {_short(value)}"
+    return f"{origin}: {key}{shown}: {reason}", f"allowed: {says}" if says else ""
+
+
+_NOTHING = object()
+
+
+def _follow(path: list[str], data: Any) -> tuple[Any, Any]:
+    """The type that the job has at `path`, and the value that the file has there."""
+    found: Any = Job
+    for step in path:
+        if isinstance(found, type) and issubclass(found, msgspec.Struct):
+            found = next((f.type for f in msgspec.structs.fields(found) if f.encode_name == step), None)
+        elif typing.get_origin(found) is tuple:
+            found = typing.get_args(found)[0]
+        if isinstance(data, Mapping):
+            data = data.get(step, _NOTHING)
+        elif isinstance(data, list) and step[1:-1].isdigit() and int(step[1:-1]) < len(data):
+            data = data[int(step[1:-1])]
+        else:
+            data = data if step == "[...]" else _NOTHING
+    return found, data
+
+
+def _describe(kind: Any) -> str:
+    """What a type allows, in words."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return ", ".join(f'"{value}"' for value in arguments)
+    if origin is typing.Annotated:
+        return _describe_range(arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(text for part in arguments if (text := _describe(part)))
+    if origin is tuple:
+        return f"a list of {_describe(arguments[0])}"
+    if kind in (SizeOrLayout, SizeOrAuto):
+        return f'"{kind.word}" or {_describe(Bytes)}'
+    words = {Bytes: 'a size such as "16MiB"', Duration: 'a time such as "30s"', bool: "true or false", str: "a text"}
+    return words.get(kind, "a table" if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else "")
+
+
+def _describe_range(arguments: tuple[Any, ...]) -> str:
+    base, meta = arguments[0], arguments[1]
+    noun = "a whole number" if base is int else "a number"
+    low = f" from {meta.ge}" if meta.ge is not None else f" above {meta.gt}" if meta.gt is not None else ""
+    return f"{noun}{low}{f' to {meta.le:g}' if meta.le is not None and meta.le < 1 << 31 else ''}"
+
+
+def _check_faults(job: Job, origin: str) -> None:
+    kinds = [kind.word for kind in Kind]
+    for number, fault in enumerate(job.fault, 1):
+        where = f"{origin}: [[fault]] {number}"
+        if (fault.delay is None) == (fault.errno is None):
+            raise JobError(f'{where}: exactly one of delay = "4s" and errno = "EIO" is needed')
+        if fault.op not in kinds:
+            raise JobError(f'{where} op = "{fault.op}": no such op{suggestion(fault.op, kinds)}', allowed(kinds))
+        if fault.errno is not None and fault.errno not in errno.errorcode.values():
+            near = suggestion(fault.errno, errno.errorcode.values())
+            raise JobError(f'{where} errno = "{fault.errno}": no such errno{near}', 'allowed: "EIO", "ENOSPC" …')
+        if fault.round is not None and fault.round > job.storm.rounds:
+            raise JobError(f"{where} round = {fault.round}: the job has only {job.storm.rounds} measured rounds")
+
+
+def _in_toml_words(reason: str) -> str:
+    """msgspec speaks of JSON's types; a job file is TOML."""
+    reason = re.sub(r"invalid enum value '.*'", "not one of these", _lower_first(reason))
+    words = {"object": "a table", "array": "a list", "int": "a whole number", "float": "a number", "str": "a text"}
+    return re.sub(r"`(\w+)( \|[^`]*|[^`]*)`", lambda match: words.get(match[1], match[1]) + match[2], reason)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def job_home(path: str) -> str:
+    """The name a job goes by in reports: its file's stem."""
+    return os.path.splitext(os.path.basename(path))[0]
