@@ -1,0 +1,215 @@
+"""storm.h5: the arrays of a record, in a few flat tables that pandas opens without help.
+
+    /phases           one row a phase and round; `row_first` and `row_count`, `key_first` and
+                      `key_count` say which rows of the tables below are its own, `kind_first`
+                      where its `row_count` rows of kind_ns begin (-1: not gathered)
+    /phase_rows       one row a rank and phase: measure/rows.py
+    /kind_ns          beside them, when gathered: what each rank's time went into, by op kind
+    /latency_keys     op kind, size class, exact maximum and sum of each histogram
+    /latency_counts   the histograms: measure/histogram.py
+    /node_of_rank
+
+Metadata carry the checksums of HDF5's newer format, data those of its fletcher32 filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckptstorm.errors import PlaceError
+from ckptstorm.measure.histogram import BUCKET_COUNT
+from ckptstorm.measure.latency import LatencyTable
+from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
+from ckptstorm.record import checks
+from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
+
+Table = NDArray[Any]
+
+PHASES_DTYPE = np.dtype(
+    [
+        ("phase", "u1"),
+        ("round", "<i4"),
+        ("row_first", "<i8"),
+        ("row_count", "<i8"),
+        ("key_first", "<i8"),
+        ("key_count", "<i8"),
+        ("kind_first", "<i8"),
+        ("barrier_to_barrier_ns", "<i8"),
+        ("barrier_cost_ns", "<i8"),
+        ("clock_uncertainty_ns", "<i8"),
+        ("planned_bytes", "<i8"),
+        ("planned_sync_count", "<i8"),
+        ("planned_op_count", "<i8"),
+        ("drain_ns", "<i8"),
+        ("resident_share", "<f8"),
+    ]
+)
+#: Columns of `PHASES_DTYPE` that are fields of `PhaseRecord` under the same name.
+PHASE_FIELDS = tuple(PHASES_DTYPE.names or ())[7:]
+KEYS_DTYPE = np.dtype([("kind", "u1"), ("size_class", "i1"), ("max_ns", "<i8"), ("sum_ns", "<i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What a table of storm.h5 must look like: type, columns (0: one-dimensional), most rows."""
+
+    dtype: np.dtype[Any]
+    columns: int
+    row_limit: int
+
+
+#: Every table, with limits far beyond any storm: a small file must not be able to ask for all memory.
+TABLES = {
+    "phases": TableShape(PHASES_DTYPE, 0, 1 << 20),
+    "phase_rows": TableShape(PHASE_ROW_DTYPE, 0, 1 << 25),
+    "kind_ns": TableShape(np.dtype("<i8"), KIND_SLOTS, 1 << 23),
+    "latency_keys": TableShape(KEYS_DTYPE, 0, 1 << 20),
+    "latency_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
+    "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
+}
+#: Bytes of all tables together that a reader is ready to hold.
+TOTAL_LIMIT_BYTES = 4 << 30
+#: Rows of a chunk, by table; what is smaller than this is one chunk.
+_CHUNK_ROWS = {"latency_counts": 16}
+_CHUNK_ROWS_ELSE = 4096
+#: What h5py raises when a file is not what it should be.
+_H5_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, UnicodeError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrays:
+    """The arrays of a record as read: per phase its record without texts, and who ran where."""
+
+    phases: tuple[PhaseRecord, ...]
+    node_of_rank: tuple[int, ...]
+
+
+def write(record: StormRecord, path: Path) -> None:
+    """Write storm.h5 (a new file)."""
+    import h5py  # here, so that who only reads storm.json needs no HDF5
+
+    with h5py.File(path, "x", libver=("v110", "v110")) as file:
+        file.attrs["schema"] = SCHEMA
+        file.attrs["storm_id"] = record.storm_id
+        for name, table in _tables(record).items():
+            rows = max(min(len(table), _CHUNK_ROWS.get(name, _CHUNK_ROWS_ELSE)), 1)
+            file.create_dataset(
+                name,
+                data=table,
+                maxshape=(None, *table.shape[1:]),
+                chunks=(rows, *table.shape[1:]),
+                compression="gzip",
+                compression_opts=1,
+                shuffle=True,
+                fletcher32=True,
+            )
+
+
+def read(path: Path, node_count: int) -> Arrays:
+    """Read storm.h5, distrusting it.
+
+    Raises:
+        PlaceError: a table is missing, of another shape or type, too large, or holds impossible values.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            checks.schema(int(file.attrs["schema"]), str(path))
+            _check_shapes(file, path)
+            tables = {name: np.asarray(file[name][()]) for name in TABLES}
+    except _H5_ERRORS as error:
+        raise _damaged(path, str(error).splitlines()[0] if str(error) else "it cannot be read") from error
+    why = checks.impossible(tables, node_count)
+    if why:
+        raise _damaged(path, why)
+    phases = tuple(_phase(row, tables) for row in tables["phases"])
+    return Arrays(phases, tuple(tables["node_of_rank"].tolist()))
+
+
+def _tables(record: StormRecord) -> dict[str, Table]:
+    latencies = [phase.latency for phase in record.phases]
+    kinds = [phase.kind_ns for phase in record.phases if len(phase.kind_ns)]
+    return {
+        "phases": _phase_table(record.phases),
+        "phase_rows": _stack([phase.rows for phase in record.phases], "phase_rows"),
+        "kind_ns": _stack(kinds, "kind_ns"),
+        "latency_keys": _stack([_keys(latency) for latency in latencies], "latency_keys"),
+        "latency_counts": _stack([latency.counts for latency in latencies], "latency_counts"),
+        "node_of_rank": np.array(record.node_of_rank, dtype="<i4"),
+    }
+
+
+def _stack(parts: list[Table], name: str) -> Table:
+    shape = TABLES[name]
+    empty = np.zeros((0, shape.columns) if shape.columns else (0,), dtype=shape.dtype)
+    return np.concatenate([empty, *parts]).astype(shape.dtype, copy=False)
+
+
+def _phase_table(phases: tuple[PhaseRecord, ...]) -> Table:
+    table = np.zeros(len(phases), dtype=PHASES_DTYPE)
+    for row, phase in zip(table, phases, strict=True):
+        row["phase"], row["round"] = int(phase.phase), phase.round
+        row["row_count"], row["key_count"] = len(phase.rows), len(phase.latency.keys)
+        for name in PHASE_FIELDS:
+            row[name] = getattr(phase, name)
+    table["row_first"] = _starts(table["row_count"].tolist())
+    table["key_first"] = _starts(table["key_count"].tolist())
+    gathered = [len(phase.kind_ns) for phase in phases]
+    table["kind_first"] = np.where(np.array(gathered) > 0, _starts(gathered), -1) if gathered else []
+    return table
+
+
+def _starts(counts: list[int]) -> list[int]:
+    """Where each run begins when they stand one after the other."""
+    return [0, *accumulate(counts)][: len(counts)]
+
+
+def _keys(latency: LatencyTable) -> Table:
+    table = np.zeros(len(latency.keys), dtype=KEYS_DTYPE)
+    table["kind"] = [int(key.kind) for key in latency.keys]
+    table["size_class"] = [key.size_class for key in latency.keys]
+    table["max_ns"], table["sum_ns"] = latency.max_ns, latency.sum_ns
+    return table
+
+
+def _check_shapes(file: Any, path: Path) -> None:
+    """Before a byte of data is read: hard links to plain datasets of the right type and a bearable size."""
+    import h5py
+
+    total_bytes = 0
+    for name, shape in TABLES.items():
+        if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+            raise _damaged(path, f'the table "{name}" is missing, or stands in another file')
+        data = file[name]
+        if not isinstance(data, h5py.Dataset) or data.is_virtual or data.external:
+            raise _damaged(path, f'"{name}" is no plain table')
+        wanted = (shape.columns,) if shape.columns else ()
+        if data.dtype != shape.dtype or data.ndim != len(wanted) + 1 or data.shape[1:] != wanted:
+            raise _damaged(path, f'the table "{name}" has columns of another type')
+        total_bytes += data.size * shape.dtype.itemsize
+        if data.shape[0] > shape.row_limit or total_bytes > TOTAL_LIMIT_BYTES:
+            raise _damaged(path, f'the table "{name}" claims {data.shape[0]:,} rows, more than any storm has')
+
+
+def _phase(row: np.void, tables: dict[str, Table]) -> PhaseRecord:
+    rows = slice(int(row["row_first"]), int(row["row_first"] + row["row_count"]))
+    keys = slice(int(row["key_first"]), int(row["key_first"] + row["key_count"]))
+    named = tables["latency_keys"][keys]
+    latency = LatencyTable(
+        checks.keys(named), tables["latency_counts"][keys], named["max_ns"].copy(), named["sum_ns"].copy()
+    )
+    fields = {name: row[name].item() for name in PHASE_FIELDS}
+    phase, first = checks.phase(int(row["phase"])), int(row["kind_first"])
+    kind_ns = tables["kind_ns"][first : first + int(row["row_count"])] if first >= 0 else tables["kind_ns"][:0]
+    return PhaseRecord(phase, int(row["round"]), tables["phase_rows"][rows], latency, kind_ns=kind_ns, **fields)
+
+
+def _damaged(path: Path, why: str) -> PlaceError:
+    return PlaceError(f"{path} is damaged: {why}", "copy the result folder again, or run the storm again")

@@ -1,0 +1,88 @@
+"""Rounds taken together: the median, the spread and the worst of the measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record.summary import PhaseSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One number over rounds.
+
+    Attributes:
+        median, least, most: over the measured rounds.
+        spread: (most - least) ÷ median; 0 of one round.
+    """
+
+    median: float
+    least: float
+    most: float
+
+    @property
+    def spread(self) -> float:
+        """(most - least) ÷ median."""
+        return (self.most - self.least) / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsSummary:
+    """A phase over its measured rounds.
+
+    Attributes:
+        phase: which.
+        round_count: measured rounds that were finished; warm-up is not among them.
+        seconds, committed_seconds, bytes_per_s, iops, iops_over_4k, straggler_ratio: over rounds.
+        worst: the slowest round.
+        middle: the round whose time is the median.
+    """
+
+    phase: Phase
+    round_count: int
+    seconds: Spread
+    committed_seconds: Spread
+    bytes_per_s: Spread
+    iops: Spread
+    iops_over_4k: Spread
+    straggler_ratio: Spread
+    worst: PhaseSummary
+    middle: PhaseSummary
+
+
+def measured(summaries: Iterable[PhaseSummary], phase: Phase) -> tuple[PhaseSummary, ...]:
+    """The measured rounds of a phase, failed ones among them."""
+    return tuple(summary for summary in summaries if summary.phase == phase and summary.is_measured)
+
+
+def over_rounds(summaries: Iterable[PhaseSummary], phase: Phase) -> RoundsSummary | None:
+    """A phase over its measured rounds that were finished; None when there is none.
+
+    A round in which ops failed has no time: the verdict tells of it (exit code 3), numbers do not.
+    """
+    rounds = tuple(summary for summary in measured(summaries, phase) if summary.is_finished)
+    if not rounds:
+        return None
+    by_time = sorted(rounds, key=lambda summary: summary.seconds)
+    return RoundsSummary(
+        phase,
+        len(rounds),
+        spread_of(rounds, lambda summary: summary.seconds),
+        spread_of(rounds, lambda summary: summary.committed_seconds),
+        spread_of(rounds, lambda summary: summary.bytes_per_s),
+        spread_of(rounds, lambda summary: summary.iops),
+        spread_of(rounds, lambda summary: summary.iops_over_4k),
+        spread_of(rounds, lambda summary: summary.straggler_ratio),
+        worst=by_time[-1],
+        middle=by_time[(len(by_time) - 1) // 2],
+    )
+
+
+def spread_of(rounds: Iterable[PhaseSummary], number: Callable[[PhaseSummary], float]) -> Spread:
+    """Median, least and most of one number; the median of an even count is the mean of the middle two."""
+    values = sorted(number(summary) for summary in rounds)
+    middle = len(values) // 2
+    median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+    return Spread(median, values[0], values[-1])

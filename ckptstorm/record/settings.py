@@ -1,0 +1,89 @@
+"""What a record says was asked, and where it ran, read so that a stranger's record cannot surprise its reader.
+
+A record's job and environment are plain values from a file. A key that is absent, or holds another
+type than it should, reads as its default.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ckptstorm.record.record import StormRecord
+
+
+def text(tree: dict[str, Any], *keys: str, default: str = "") -> str:
+    """The string at `keys`; numbers are told as text."""
+    value = _at(tree, keys)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if isinstance(value, str) or is_number else default
+
+
+def number(tree: dict[str, Any], *keys: str, default: float = 0.0) -> float:
+    """The finite number at `keys`."""
+    value = _at(tree, keys)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return default
+    return float(value)
+
+
+def count(tree: dict[str, Any], *keys: str, default: int = 0) -> int:
+    """The whole number at `keys`, not negative."""
+    value = _at(tree, keys)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def flag(tree: dict[str, Any], *keys: str) -> bool:
+    """Whether `true` stands at `keys`."""
+    return _at(tree, keys) is True
+
+
+def table(tree: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The table at `keys`, empty when there is none."""
+    value = _at(tree, keys)
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def allow(record: StormRecord) -> frozenset[str]:
+    """`[storm] allow`: what would else make the record invalid."""
+    value = _at(record.job, ("storm", "allow"))
+    return (
+        frozenset(word for word in value if isinstance(word, str)) if isinstance(value, list | tuple) else frozenset()
+    )
+
+
+def limits(record: StormRecord) -> dict[str, float]:
+    """`[slo]`: each key with its limit, as the job holds it (seconds, bytes per second, nanoseconds …)."""
+    slo = table(record.job, "slo")
+    return {key: number(slo, key) for key in slo if number(slo, key) > 0}
+
+
+def verify_share(record: StormRecord) -> float:
+    """`[restore] verify`: the share of the reads that was to be compared, 0 to 1."""
+    asked = text(record.job, "restore", "verify", default="all")
+    return 1.0 if asked == "all" else min(max(number(record.job, "restore", "verify", default=1.0), 0.0), 1.0)
+
+
+def engine_name(record: StormRecord) -> str:
+    """The engine that moved the bytes (not the one asked for, when that was "auto")."""
+    took_effect = record.asked.get("io.engine", ("", ""))[1]
+    named = text(record.environment, "engine", "name") or took_effect
+    return named or text(record.job, "io", "engine", default="unknown")
+
+
+def is_instrument(record: StormRecord) -> bool:
+    """Whether no storage was touched: the record measures the tool itself."""
+    return _at(record.environment, ("engine", "moves_data")) is False or engine_name(record) == "null"
+
+
+def mount_type(record: StormRecord) -> str:
+    """The file system type of the directory under test, as the kernel names it; "" when unknown."""
+    return text(record.environment, "mount", "type")
+
+
+def _at(tree: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if not isinstance(tree, dict) or key not in tree:
+            return None
+        tree = tree[key]
+    return tree

@@ -1,0 +1,160 @@
+"""storm.json: the summary that people and programs read, and the way back for what is text in a record.
+
+Numbers are written for readers and not read back: `load` computes them anew from storm.h5, so a
+figure that somebody changed in the summary changes nothing in a report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import msgspec
+
+from ckptstorm.errors import PlaceError
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record import checks
+from ckptstorm.record.arrays import Arrays
+from ckptstorm.record.definitions import DEFINITIONS
+from ckptstorm.record.receipts import receipts
+from ckptstorm.record.record import SCHEMA, Failure, MismatchSeen, Node, PhaseRecord, StormRecord
+from ckptstorm.record.rounds import RoundsSummary, over_rounds
+from ckptstorm.record.summary import PhaseSummary, summarize
+from ckptstorm.record.verdict import limits, verdict
+
+
+class PhaseTexts(msgspec.Struct, frozen=True):
+    """What of a phase is text: error classes and mismatches."""
+
+    failures: tuple[Failure, ...] = ()
+    mismatches: tuple[MismatchSeen, ...] = ()
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The part of storm.json that is read back."""
+
+    schema: int
+    storm_id: str
+    h5_sha256: str
+    job: dict[str, Any]
+    asked: dict[str, tuple[str, str]]
+    environment: dict[str, Any]
+    nodes: tuple[Node, ...]
+    phases: tuple[PhaseTexts, ...]
+    ended: Literal["complete", "storage_failed", "lost_rank", "interrupted"]
+    ended_because: str
+    simulated: bool
+
+
+class _Header(msgspec.Struct, frozen=True):
+    schema: int
+
+
+def to_json(record: StormRecord) -> dict[str, Any]:
+    """The summary of a record as plain values: the content of storm.json, and of `report --json`."""
+    summaries = summarize(record)
+    judged = verdict(record)
+    value = {
+        "schema": SCHEMA,
+        "storm_id": record.storm_id,
+        "verdict": asdict(judged),
+        "receipts": {name: asdict(receipt) for name, receipt in receipts(record).items()},
+        "limits": [asdict(limit) | {"met": limit.is_met, "margin": limit.margin} for limit in limits(record)],
+        "world": {"ranks": len(record.node_of_rank), "nodes": len(record.nodes)},
+        "rounds": {phase.word: _rounds_json(over_rounds(summaries, phase)) for phase in (Phase.SAVE, Phase.RESTORE)},
+        "phases": [_phase_json(*pair) for pair in zip(summaries, record.phases, strict=True)],
+        "job": record.job,
+        "asked": record.asked,
+        "environment": record.environment,
+        "nodes": [asdict(node) for node in record.nodes],
+        "ended": record.ended,
+        "ended_because": record.ended_because,
+        "simulated": record.simulated,
+        "definitions": DEFINITIONS,
+    }
+    plain: dict[str, Any] = _printable(msgspec.to_builtins(value, enc_hook=str, str_keys=True))
+    return plain
+
+
+def encode(record: StormRecord, h5_sha256: str) -> bytes:
+    """The bytes of storm.json, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(to_json(record) | {"h5_sha256": h5_sha256}), indent=1) + b"\n"
+
+
+def decode(content: bytes, path: str) -> Told:
+    """What storm.json tells, checked for types.
+
+    Raises:
+        PlaceError: cut off, no JSON, too deeply nested, of another schema, or a key is missing or wrong.
+    """
+    try:
+        checks.schema(msgspec.json.decode(content, type=_Header).schema, path)
+        return msgspec.json.decode(content, type=Told)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PlaceError(f"{path} is damaged: {why}", "copy the result folder again, or run the storm again") from error
+
+
+def to_record(told: Told, arrays: Arrays, job_text: str, path: str) -> StormRecord:
+    """Put a record together from its three files.
+
+    Raises:
+        PlaceError: the files do not belong together.
+    """
+    if len(told.phases) != len(arrays.phases):
+        raise PlaceError(
+            f"{path} is damaged: it tells of {len(told.phases)} phases, storm.h5 of {len(arrays.phases)}",
+            "copy the result folder again, or run the storm again",
+        )
+    pairs = zip(arrays.phases, told.phases, strict=True)
+    return StormRecord(
+        storm_id=told.storm_id,
+        job=told.job,
+        job_text=job_text,
+        asked=told.asked,
+        environment=told.environment,
+        nodes=told.nodes,
+        node_of_rank=arrays.node_of_rank,
+        phases=tuple(replace(phase, failures=text.failures, mismatches=text.mismatches) for phase, text in pairs),
+        ended=told.ended,
+        ended_because=told.ended_because,
+        simulated=told.simulated,
+        schema=told.schema,
+    )
+
+
+def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
+    check = summary.clock
+    return asdict(summary) | {
+        "phase": phase.phase.word,
+        "clock": asdict(check) | {"agrees": check.agrees},
+        "planned_sync_count": phase.planned_sync_count,
+        "planned_op_count": phase.planned_op_count,
+        "drain_ns": phase.drain_ns,
+        "resident_share": phase.resident_share,
+        "failures": [asdict(failure) for failure in phase.failures],
+        "mismatches": [asdict(mismatch) for mismatch in phase.mismatches],
+    }
+
+
+def _rounds_json(rounds: RoundsSummary | None) -> dict[str, Any] | None:
+    if rounds is None:
+        return None
+    names = ("seconds", "committed_seconds", "bytes_per_s", "iops", "iops_over_4k", "straggler_ratio")
+    spreads = {name: getattr(rounds, name) for name in names}
+    return {
+        "round_count": rounds.round_count,
+        "worst_round": rounds.worst.round,
+        **{name: asdict(spread) | {"spread": spread.spread} for name, spread in spreads.items()},
+    }
+
+
+def _printable(value: Any) -> Any:
+    """Strings as valid UTF-8: a directory's name may hold bytes that are not, and JSON may not."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
