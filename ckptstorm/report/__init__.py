@@ -1,0 +1,1 @@
+"""Records turned into pages that a person can act on; reads records only, runs nothing."""

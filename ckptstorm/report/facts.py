@@ -1,0 +1,53 @@
+"""What every section of a report draws on, computed once from the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record import settings
+from ckptstorm.record.limits import Limit
+from ckptstorm.record.receipts import receipts
+from ckptstorm.record.record import Receipt, StormRecord, Verdict
+from ckptstorm.record.rounds import RoundsSummary, measured, over_rounds
+from ckptstorm.record.summary import PhaseSummary, summarize
+from ckptstorm.record.verdict import limits, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record with all that follows from it.
+
+    Attributes:
+        record: itself.
+        summaries: of every phase.
+        verdict, receipts, limits: as judged.
+        is_instrument: whether no storage was touched.
+    """
+
+    record: StormRecord
+    summaries: tuple[PhaseSummary, ...]
+    verdict: Verdict
+    receipts: dict[str, Receipt]
+    limits: tuple[Limit, ...]
+    is_instrument: bool
+
+    def rounds(self, phase: Phase) -> tuple[PhaseSummary, ...]:
+        """The measured rounds of a phase."""
+        return measured(self.summaries, phase)
+
+    def over_rounds(self, phase: Phase) -> RoundsSummary | None:
+        """They taken together; None when there is none."""
+        return over_rounds(self.summaries, phase)
+
+
+def know(record: StormRecord) -> Known:
+    """Judge a record."""
+    return Known(
+        record,
+        summarize(record),
+        verdict(record),
+        receipts(record),
+        limits(record),
+        settings.is_instrument(record),
+    )
