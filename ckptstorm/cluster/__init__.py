@@ -1,0 +1,1 @@
+"""The one place that speaks MPI: the world, its clock, its board, and polite waiting."""

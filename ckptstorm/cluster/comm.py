@@ -1,0 +1,182 @@
+"""All ranks as one value: who is where, and every collective that a storm needs, waited for politely.
+
+A blocking MPI call spins, and a rank that spins takes the CPU of the straggler beside it. Every wait
+here tests, sleeps a little longer each time, and lets a tick run in between.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+#: What runs between two tests of a wait: progress, signals, time-outs. It may raise.
+Tick = Callable[[], None]
+
+_NAP_LEAST_S, _NAP_MOST_S = 20e-6, 1e-3
+#: Ranks beyond the cores of a node share them, so each may look less often.
+_NAP_MOST_CROWDED_S = 5e-3
+#: No message of ours is larger, whatever the world: counts stay below 2^31, buffers bounded.
+PIECE_BYTES = 64 << 20
+
+
+def _no_tick() -> None:
+    """For waits in which nothing needs to happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank lives.
+
+    Attributes:
+        host: its node's name.
+        node_index: nodes counted in the order of their lowest rank.
+        local_index, local_count: of this rank among the ranks of its node.
+    """
+
+    host: str
+    node_index: int
+    local_index: int
+    local_count: int
+
+
+class Cluster:
+    """A world of ranks.
+
+    Attributes:
+        comm: the communicator of all ranks; node_comm: of this node's; both for collectives only.
+        rank, rank_count: of this process, of the world.
+        place: where this rank lives.
+        tick: runs while waiting; the storm sets it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.rank, self.rank_count = comm.rank, comm.size
+        self.tick: Tick = _no_tick
+        self._nap_most_s = _NAP_MOST_S
+        self.barrier()  # ranks arrive seconds apart: wait politely before the first blocking call
+        self.node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+        is_leader = self.node_comm.rank == 0
+        leaders = comm.Split(0 if is_leader else MPI.UNDEFINED, key=comm.rank)
+        node_index = np.array([leaders.rank if is_leader else -1], dtype=np.int32)
+        self.node_comm.Bcast(node_index)
+        self.place = Place(os.uname().nodename, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
+        if self.node_comm.size > (os.cpu_count() or 1):
+            self._nap_most_s = _NAP_MOST_CROWDED_S
+        nodes = np.empty(self.rank_count, dtype=np.int32)
+        comm.Allgather(node_index, nodes)
+        self.node_of_rank: NDArray[np.int32] = nodes
+
+    def wait(self, request: MPI.Request) -> None:
+        """Until the request is done: test, sleep, tick."""
+        nap_s = _NAP_LEAST_S
+        while not request.Test():
+            time.sleep(nap_s)
+            nap_s = min(2 * nap_s, self._nap_most_s)
+            if nap_s >= _NAP_MOST_S:
+                self.tick()
+
+    def barrier(self) -> None:
+        """All ranks have come this far."""
+        self.wait(self.comm.Ibarrier())
+
+    def from_rank_0(self, numbers: NDArray[Any]) -> None:
+        """Overwrite `numbers` on all ranks by those of rank 0."""
+        self.wait(self.comm.Ibcast(numbers, root=0))
+
+    def bytes_from_rank_0(self, raw: bytes) -> bytes:
+        """Bytes that rank 0 gives and all get."""
+        size = np.array([len(raw)], dtype=np.int64)
+        self.from_rank_0(size)
+        content = np.empty(int(size[0]), dtype=np.uint8)
+        if self.rank == 0:
+            content[:] = np.frombuffer(raw, dtype=np.uint8)
+        for first in range(0, len(content), PIECE_BYTES):
+            self.from_rank_0(content[first : first + PIECE_BYTES])
+        return content.tobytes()
+
+    def greatest(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise maximum over ranks, on all ranks."""
+        most = np.empty_like(values)
+        self.wait(self.comm.Iallreduce(values, most, op=MPI.MAX))
+        return most
+
+    def sum_on_rank_0(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise sum over ranks; of meaning on rank 0 only."""
+        total = np.empty_like(values)
+        self.wait(self.comm.Ireduce(values, total, op=MPI.SUM, root=0))
+        return total
+
+    def greatest_on_rank_0(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise maximum over ranks; of meaning on rank 0 only."""
+        most = np.empty_like(values)
+        self.wait(self.comm.Ireduce(values, most, op=MPI.MAX, root=0))
+        return most
+
+    def rows_on_rank_0(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+        """The same number of rows of each rank, in rank order, on rank 0; gathered in bounded pieces."""
+        mine = np.ascontiguousarray(rows)
+        each = mine.nbytes
+        step = max(1, PIECE_BYTES // max(1, each))
+        gathered = np.empty((self.rank_count, len(mine)), dtype=mine.dtype) if self.rank == 0 else None
+        for first in range(0, self.rank_count, step):
+            last = min(first + step, self.rank_count)
+            counts = [each if first <= rank < last else 0 for rank in range(self.rank_count)]
+            self._gather_piece(mine, gathered, counts, first)
+        return np.empty(0, dtype=mine.dtype) if gathered is None else gathered.reshape(-1)
+
+    def _gather_piece(
+        self, mine: NDArray[np.void], gathered: NDArray[np.void] | None, counts: list[int], first: int
+    ) -> None:
+        send = [mine.view(np.uint8).reshape(-1)[: counts[self.rank]], MPI.BYTE]
+        receive = None
+        if gathered is not None:
+            flat = gathered.view(np.uint8).reshape(-1)[first * mine.nbytes :]
+            receive = [flat[: sum(counts)], counts, None, MPI.BYTE]
+        self.wait(self.comm.Igatherv(send, receive, root=0))
+
+    def texts_on_rank_0(self, text: str) -> list[str]:
+        """A short text of each rank, on rank 0 (an empty list elsewhere): errors, host names."""
+        raw = np.frombuffer(text.encode(), dtype=np.uint8).copy()
+        sizes = self.rows_on_rank_0(np.array([(len(raw),)], dtype=[("size", "<i8")]))
+        send = [raw, MPI.BYTE]
+        if self.rank != 0:
+            self.wait(self.comm.Igatherv(send, None, root=0))
+            return []
+        counts = [int(size) for size in sizes["size"]]
+        everything = np.empty(sum(counts), dtype=np.uint8)
+        self.wait(self.comm.Igatherv(send, [everything, counts, None, MPI.BYTE], root=0))
+        ends = np.cumsum(counts)
+        whole = everything.tobytes()
+        return [whole[end - count : end].decode() for end, count in zip(ends, counts, strict=True)]
+
+    def exchange(self, kind: str, bytes_per_rank: int) -> None:
+        """A framework's collective with messages of its size: rank 0 gathers from, or sends to, all.
+
+        Memory stays bounded: what would not fit into 64 MiB on rank 0 goes in several rounds.
+        """
+        if kind == "barrier" or bytes_per_rank <= 0:
+            self.barrier()
+            return
+        piece = min(bytes_per_rank, max(1, PIECE_BYTES // (1 if kind == "bcast" else self.rank_count)))
+        mine = np.zeros(piece, dtype=np.uint8)
+        everyone = np.zeros(piece * self.rank_count if self.rank == 0 and kind != "bcast" else 0, dtype=np.uint8)
+        left = bytes_per_rank
+        while left > 0:
+            self.wait(self._exchange_piece(kind, mine, everyone))
+            left -= piece
+
+    def _exchange_piece(self, kind: str, mine: NDArray[np.uint8], everyone: NDArray[np.uint8]) -> MPI.Request:
+        root = self.rank == 0
+        if kind == "gather":
+            return self.comm.Igather(mine, everyone if root else None, root=0)
+        if kind == "scatter":
+            return self.comm.Iscatter(everyone if root else None, mine, root=0)
+        return self.comm.Ibcast(mine, root=0)
