@@ -1,0 +1,159 @@
+"""System calls by op kind, for engines in Python: each returns a call ready to be timed.
+
+Paths are relative to the storm's root; an open file is known by its path. A file that is not open
+answers EBADF, as the kernel would. A file is never opened through a symbolic link: a link in the
+way would lead a storm out of its own directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from ckptstorm.program import Kind, open_flags
+
+Call = Callable[[], int]
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_UTIME_NOW = None  # os.utime(times=None): the server's idea of now
+_XATTR_NAME = "user.ckptstorm"
+
+
+class OpenFiles:
+    """The files that one program has open, by path index."""
+
+    def __init__(self, root_fd: int, locations: list[str]) -> None:
+        self._root_fd = root_fd
+        self._locations = [location or "." for location in locations]
+        self._fds: dict[int, int] = {}
+
+    def close_all(self) -> None:
+        """Close what is still open (after a stop or an error); a close that fails has nothing to tell any more."""
+        for fd in self._fds.values():
+            with suppress(OSError):
+                os.close(fd)
+        self._fds.clear()
+
+    def write(self, file: int, part: memoryview, offset_bytes: int) -> Call:
+        """pwrite of `part`."""
+        fd = self._fds.get(file, -1)
+        return lambda: os.pwrite(fd, part, offset_bytes)
+
+    def read(self, file: int, into: memoryview, offset_bytes: int) -> Call:
+        """pread into `into`."""
+        fd, buffers = self._fds.get(file, -1), [into]
+        return lambda: os.preadv(fd, buffers, offset_bytes)
+
+    def other(self, kind: Kind, row: tuple[int, ...]) -> Call:
+        """Any op that moves no data; an op that this machine's Python cannot make answers ENOSYS."""
+        make = _MAKERS.get(kind)
+        return _no_such_call if make is None else make(self, row)
+
+    def _open(self, row: tuple[int, ...]) -> Call:
+        file, (flags, mode) = row[3], open_flags(row[5])
+        name, root, fds = self._locations[file], self._root_fd, self._fds
+
+        def call() -> int:
+            fds[file] = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=root)
+            return 0
+
+        return call
+
+    def _close(self, row: tuple[int, ...]) -> Call:
+        fd = self._fds.pop(row[3], -1)
+        return lambda: os.close(fd) or 0
+
+    def _on_fd(self, row: tuple[int, ...], make: Callable[[int], object]) -> Call:
+        fd = self._fds.get(row[3], -1)
+
+        def call() -> int:
+            make(fd)
+            return 0
+
+        return call
+
+    def _on_name(self, row: tuple[int, ...], make: Callable[[str, int], object]) -> Call:
+        name, root = self._locations[row[3]], self._root_fd
+
+        def call() -> int:
+            make(name, root)
+            return 0
+
+        return call
+
+    def _on_two_names(self, row: tuple[int, ...], make: Callable[[str, str, int], object]) -> Call:
+        source, target, root = self._locations[row[3]], self._locations[row[4]], self._root_fd
+
+        def call() -> int:
+            make(source, target, root)
+            return 0
+
+        return call
+
+
+def _no_such_call() -> int:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+def syncfs(fd: int) -> None:
+    """syncfs(2), which `os` does not offer.
+
+    Raises:
+        OSError: what the kernel answered.
+    """
+    if _LIBC.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def fsync_directory(name: str, root_fd: int) -> None:
+    """Open a directory, fsync it, close it: what makes a rename in it durable."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def list_directory(name: str, root_fd: int) -> None:
+    """Open a directory, read all its entries, close it."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
+    try:
+        os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def _set_xattr(fd: int, length: int) -> None:
+    os.setxattr(fd, _XATTR_NAME, b"x" * max(1, length))
+
+
+_MAKERS: dict[Kind, Callable[[OpenFiles, tuple[int, ...]], Call]] = {
+    Kind.MKDIR: lambda s, row: s._on_name(row, lambda n, d: os.mkdir(n, row[5] or 0o777, dir_fd=d)),
+    Kind.OPEN: OpenFiles._open,
+    Kind.FSYNC: lambda s, row: s._on_fd(row, os.fsync),
+    Kind.FDATASYNC: lambda s, row: s._on_fd(row, os.fdatasync),
+    Kind.SYNCFS: lambda s, row: s._on_fd(row, syncfs),
+    Kind.FSYNC_DIR: lambda s, row: s._on_name(row, fsync_directory),
+    Kind.CLOSE: OpenFiles._close,
+    Kind.RENAME: lambda s, row: s._on_two_names(row, lambda a, b, d: os.rename(a, b, src_dir_fd=d, dst_dir_fd=d)),
+    Kind.STAT: lambda s, row: s._on_name(row, lambda n, d: os.stat(n, dir_fd=d)),
+    Kind.FSTAT: lambda s, row: s._on_fd(row, os.fstat),
+    Kind.STATFS: lambda s, row: s._on_fd(row, os.fstatvfs),
+    Kind.READDIR: lambda s, row: s._on_name(row, list_directory),
+    Kind.UNLINK: lambda s, row: s._on_name(row, lambda n, d: os.unlink(n, dir_fd=d)),
+    Kind.RMDIR: lambda s, row: s._on_name(row, lambda n, d: os.rmdir(n, dir_fd=d)),
+    Kind.UTIME: lambda s, row: s._on_name(row, lambda n, d: os.utime(n, _UTIME_NOW, dir_fd=d)),
+    Kind.CHMOD: lambda s, row: s._on_name(row, lambda n, d: os.chmod(n, row[5], dir_fd=d)),
+    Kind.TRUNCATE: lambda s, row: s._on_fd(row, lambda fd: os.ftruncate(fd, row[5])),
+    Kind.FALLOCATE: lambda s, row: s._on_fd(row, lambda fd: os.posix_fallocate(fd, row[4], row[5])),
+    Kind.FADVISE: lambda s, row: s._on_fd(row, lambda fd: os.posix_fadvise(fd, row[4], row[5], row[1])),
+    Kind.LOCK: lambda s, row: s._on_fd(row, lambda fd: fcntl.flock(fd, row[1] or fcntl.LOCK_EX)),
+    Kind.UNLOCK: lambda s, row: s._on_fd(row, lambda fd: fcntl.flock(fd, fcntl.LOCK_UN)),
+    Kind.LINK: lambda s, row: s._on_two_names(row, lambda a, b, d: os.link(a, b, src_dir_fd=d, dst_dir_fd=d)),
+    Kind.SETXATTR: lambda s, row: s._on_fd(row, lambda fd: _set_xattr(fd, row[5])),
+}

@@ -1,0 +1,154 @@
+"""The reference engine: every op is one call of Python's `os`, so anyone can read what was measured.
+
+Payload is made and compared on the I/O thread itself, before and after the timed call: that wait is
+inside the phase's time and in the notes. Python adds a microsecond or two to each op, so above some
+ten thousand ops per second and rank the instrument shows; the native engine is for that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+
+from ckptstorm.clock import monotonic_ns
+from ckptstorm.engines import calls
+from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
+from ckptstorm.payload import FileImage, Mismatch, Payload
+from ckptstorm.program import Kind, Program
+from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
+
+#: Verifying a share picks whole reads by this multiplicative hash of their index (Knuth's constant).
+_PICK = 2654435761
+#: Times leave the engine in chunks, so that a long program needs no second table.
+_CHUNK_OPS = 1024
+
+_WRITES = (Kind.WRITE, Kind.WRITEV)
+_READS = (Kind.READ,)
+
+
+class PosixEngine:
+    """pread and pwrite from pure Python; needs no compiler."""
+
+    name: ClassVar[str] = "posix"
+    moves_data: ClassVar[bool] = True
+    honours: ClassVar[dict[str, tuple[object, ...]]] = {}
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    @classmethod
+    def missing(cls) -> str:
+        """See `contract.Engine.missing`."""
+        return ""
+
+    def prepare(self, program: Program, payload: Payload) -> PosixProgram:
+        """See `contract.Engine.prepare`."""
+        return PosixProgram(self._setup, program, payload)
+
+
+class PosixProgram:
+    """One program's open files, its buffer and its tallies."""
+
+    def __init__(self, setup: Setup, program: Program, payload: Payload) -> None:
+        self._setup, self._payload = setup, payload
+        self._program = program
+        self._rows: list[tuple[int, ...]] = program.ops.tolist()
+        self._files = calls.OpenFiles(setup.root_fd, [program.location(index) for index in range(len(program.paths))])
+        self._images: dict[int, FileImage] = {}
+        lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], _WRITES + _READS)]
+        # np.full, not np.zeros: the pages are touched here and not within the storm.
+        self._buffer = np.full(int(lengths.max(initial=0)), 0, dtype=np.uint8)
+        self._view = memoryview(self._buffer)
+        self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
+        self._mismatches: list[Mismatch] = []
+        self._has_failed = False
+
+    def run(self, sink: Sink, first: int, stop: int) -> int:
+        """See `contract.Prepared.run`."""
+        index = first
+        while index < stop:
+            chunk_stop = min(index + _CHUNK_OPS, stop)
+            index = self._run_chunk(sink, index, chunk_stop)
+            if self._has_failed or index < chunk_stop:
+                break
+        return index
+
+    def finish(self) -> Notes:
+        """See `contract.Prepared.finish`."""
+        self._files.close_all()
+        return Notes(
+            self._generate_wait_ns,
+            self._verify_wait_ns,
+            self._verified_bytes,
+            self._mismatch_count,
+            tuple(self._mismatches),
+        )
+
+    def _run_chunk(self, sink: Sink, first: int, stop: int) -> int:
+        times = OpTimes.empty(stop - first)
+        starts, ends, results = times.start_ns, times.end_ns, times.result
+        control, stops_on_error = sink.control, self._setup.on_error == "stop"
+        index = first
+        while index < stop and not control[STOP]:
+            row = self._rows[index]
+            call = self._ready(row)
+            error = 0
+            # Between these two clock reads: the system call and Python's call of it. Not included:
+            # making the payload, comparing it, bookkeeping.
+            start = monotonic_ns()
+            try:
+                result = call()
+            except OSError as failure:
+                result, error = -(failure.errno or 0), failure.errno or 0
+            end = monotonic_ns()
+            starts[index - first], ends[index - first], results[index - first] = start, end, result
+            index += 1
+            control[OPS_DONE] += 1
+            if result > 0:
+                control[BYTES_MOVED] += result
+                self._after_read(row, index - 1, result)
+            if error and error != row[2] and stops_on_error:
+                self._has_failed = True
+                break
+        count = index - first
+        sink.store(first, starts[:count], ends[:count], results[:count])
+        return index
+
+    def _ready(self, row: tuple[int, ...]) -> Callable[[], int]:
+        """The call of an op with everything in place that must not be timed."""
+        kind, _, _, file, offset, length = row
+        if kind in _WRITES:
+            part = self._view[:length]
+            begun = monotonic_ns()
+            self._image(file).fill(self._buffer[:length], offset)
+            self._generate_wait_ns += monotonic_ns() - begun
+            return self._files.write(file, part, offset)
+        if kind in _READS:
+            return self._files.read(file, self._view[:length], offset)
+        return self._files.other(Kind(kind), row)
+
+    def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:
+        kind, _, _, file, offset, _ = row
+        if kind not in _READS or not self._is_picked(index):
+            return
+        begun = monotonic_ns()
+        mismatch = self._image(file).check(self._buffer[:moved], offset, self._program.location(file))
+        self._verify_wait_ns += monotonic_ns() - begun
+        self._verified_bytes += moved
+        if mismatch is not None:
+            self._mismatch_count += 1
+            if len(self._mismatches) < MISMATCHES_KEPT:
+                self._mismatches.append(mismatch)
+
+    def _is_picked(self, index: int) -> bool:
+        share = self._setup.verify_share
+        return share >= 1.0 or (index * _PICK % (1 << 32)) < share * (1 << 32)
+
+    def _image(self, file: int) -> FileImage:
+        if file not in self._images:
+            self._images[file] = self._payload.image(self._program.paths[file])
+        return self._images[file]
+
