@@ -1,0 +1,140 @@
+"""What `ckptstorm plan` prints: files, records, ops and bytes of all ranks, or of one, before anything is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ckptstorm.errors import JobError
+from ckptstorm.job import Job
+from ckptstorm.lowering import lower
+from ckptstorm.model.parallel import World
+from ckptstorm.plan import Totals, facts_of, plan, restore_note, totals
+from ckptstorm.program import DATA, Kind, Program
+from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
+from ckptstorm.steps import Meet, Run, Step
+from ckptstorm.storm.check import largest_op_bytes
+from ckptstorm.units import bytes_text, count_text, parse_bytes
+
+_COLUMN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A plan for people and for programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
+def describe(job: Job, world: World, rank: int | None, block_size: str) -> Described:
+    """The whole world's plan, or one rank's.
+
+    Raises:
+        JobError: the job is impossible on this world, there is no such rank, or that is no block size.
+    """
+    try:
+        facts = facts_of(job, parse_bytes(block_size))
+    except ValueError as error:
+        raise JobError(f"--block-size {block_size}: {error}") from None
+    if rank is None:
+        sums = totals(job, world, facts)
+        largest = largest_op_bytes(job, world, facts)
+        data = asdict(sums) | {"read_multiplier": sums.read_multiplier, "largest_op_bytes": largest}
+        return Described(_world_text(job, world, sums, largest), data)
+    if rank >= world.rank_count:
+        raise JobError(f"--rank {rank}: there are ranks 0 to {world.rank_count - 1}")
+    rank_plan = plan(job, world, rank)
+    phases = {
+        "save": _steps_data(rank_plan.save, lambda draft: lower(draft, facts)),
+        "restore": _steps_data(rank_plan.restore, lambda draft: lower(draft, facts)),
+    }
+    return Described(_rank_text(rank, rank_plan.created, phases), {"rank": rank, "created": rank_plan.created} | phases)
+
+
+def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
+    name = job.model.name or job.model.architecture or "opaque shards"
+    per_node = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
+    memory = per_node * largest * job.io.queue_depth * job.io.threads
+    lines = [
+        f"{name}, {job.layout.name}, {job.parallel.sharding}: {sums.rank_count:,} ranks on {world.node_count:,} nodes",
+        "",
+        f"checkpoint   {bytes_text(sums.data_bytes + sums.commit_bytes)} in {sums.file_count:,} files"
+        f" ({bytes_text(sums.commit_bytes)} of it written by the commit)",
+        f"per rank     least {bytes_text(sums.bytes_per_rank_least)}, median {bytes_text(sums.bytes_per_rank_median)},"
+        f" most {bytes_text(sums.bytes_per_rank_most)}",
+        f"records      {sums.record_count:,} ({sums.tensor_count:,} tensors)",
+        f"restore      reads {bytes_text(sums.restore.data_bytes)}:"
+        f" {sums.read_multiplier:.3g} times the checkpoint",
+        f"buffers      {bytes_text(memory)} a node: {per_node} ranks, largest op {bytes_text(largest)}",
+        f"collectives  {_collectives(sums)}",
+        "",
+        f"{'':{_COLUMN}} {'save':>16} {'restore':>16}",
+        *_counts("data ops", sums.save.data_by_size, sums.restore.data_by_size),
+        *_counts("other ops", _others(sums.save.by_kind), _others(sums.restore.by_kind)),
+    ]
+    if note := restore_note(job, world):
+        lines += ["", note]
+    if not sums.is_restore_exact:
+        lines += ["", "restore ops: one rank of each class of equal shards was counted for all of its class"]
+    return "\n".join(lines)
+
+
+def _collectives(sums: Totals) -> str:
+    return ", ".join(why for why in sums.collective_count) or "none"
+
+
+def _others(by_kind: dict[str, int]) -> dict[str, int]:
+    data = {kind.word for kind in DATA}
+    return {kind: count for kind, count in by_kind.items() if kind not in data}
+
+
+def _counts(title: str, save: dict[str, int], restore: dict[str, int]) -> list[str]:
+    names = [name for name in {**save, **restore} if save.get(name) or restore.get(name)]
+    word = "up to " if title == "data ops" else ""
+    rows = [
+        f"  {(word + name).replace('up to more', 'above 256M'):<{_COLUMN}} {save.get(name, 0):>14,} {restore.get(name, 0):>16,}"
+        for name in names
+    ]
+    return [f"{title:<{_COLUMN}} {sum(save.values()):>16,} {sum(restore.values()):>16,}", *rows]
+
+
+def _steps_data(steps: tuple[Step, ...], lowered: Any) -> list[dict[str, Any]]:
+    described: list[dict[str, Any]] = []
+    for step in steps:
+        if isinstance(step, Meet):
+            described.append({"meet": step.kind, "why": step.why, "bytes_per_rank": step.bytes_per_rank})
+        elif isinstance(step, Run):
+            described.extend({"run": step.part} | _program_data(lowered(draft)) for draft in step.drafts)
+    return described
+
+
+def _program_data(program: Program) -> dict[str, Any]:
+    kinds, counts = np.unique(program.ops["kind"], return_counts=True)
+    moved = program.expected_bytes()
+    classes = np.bincount(size_class(moved[np.isin(program.ops["kind"], DATA)]), minlength=len(SIZE_CLASS_NAMES))
+    return {
+        "files": [path.name for path in program.paths],
+        "ops": {Kind(int(kind)).word: int(count) for kind, count in zip(kinds, counts, strict=True)},
+        "data_by_size": {name: int(count) for name, count in zip(SIZE_CLASS_NAMES, classes, strict=True) if count},
+        "bytes": int(moved.sum()),
+    }
+
+
+def _rank_text(rank: int, created: tuple[str, ...], phases: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [f"rank {rank} creates {', '.join(created) or 'no file'}"]
+    for phase, steps in phases.items():
+        lines += ["", phase]
+        for step in steps:
+            if "meet" in step:
+                lines.append(f"  meet  {step['meet']} ({step['why']}), {bytes_text(step['bytes_per_rank'])} a rank")
+                continue
+            ops = ", ".join(f"{count_text(count)} {kind}" for kind, count in step["ops"].items())
+            lines.append(f"  run   {ops}: {bytes_text(step['bytes'])}")
+            if step["data_by_size"]:
+                sizes = ", ".join(f"{count_text(count)} up to {name}" for name, count in step["data_by_size"].items())
+                lines.append(f"        {sizes}")
+    return "\n".join(lines)

@@ -1,0 +1,235 @@
+"""Everything that can be known to be wrong before the first byte, as findings: fine, warning, stops."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ckptstorm import registry
+from ckptstorm.engines import ENGINES, choose
+from ckptstorm.engines.contract import Engine
+from ckptstorm.errors import JobError, PlaceError, StormError
+from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
+from ckptstorm.job import IoTable, Job
+from ckptstorm.lowering import lower
+from ckptstorm.model.parallel import World
+from ckptstorm.plan import Totals, check_plan, facts_of, plan, totals
+from ckptstorm.program import DATA
+from ckptstorm.steps import Facts, Run
+from ckptstorm.storm import ground
+from ckptstorm.units import bytes_text, count_text
+
+#: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
+_RANK_BYTES = 64 << 20
+#: The longest name that a layout makes below the step directory is far below this; refused when the mount takes less.
+_NAME_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at.
+
+    Attributes:
+        subject: what ("space").
+        state: how it is.
+        sentence: the figures.
+        hint: what to do when it is not fine.
+    """
+
+    subject: str
+    state: Literal["fine", "warning", "stops"]
+    sentence: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What the checks found, and the facts they learned on the way.
+
+    Attributes:
+        findings: in the order of the checks.
+        totals: of the plan.
+        mount: the directory's (or of the nearest directory above it that exists).
+        engine: the engine chosen.
+        block_size_bytes: what shapes buffered writers and readers.
+    """
+
+    findings: tuple[Finding, ...]
+    totals: Totals
+    mount: Mount
+    engine: str
+    block_size_bytes: int
+
+    def raise_if_stopped(self) -> None:
+        """Raises PlaceError with the first finding that stops the storm."""
+        for finding in self.findings:
+            if finding.state == "stops":
+                raise PlaceError(finding.sentence, finding.hint)
+
+
+def check(job: Job, world: World, directory: str, results: str) -> Preflight:
+    """Look at all there is; creates nothing.
+
+    Raises:
+        JobError: the job itself is impossible (model, world, layout, engine): nothing further can be looked at.
+    """
+    check_plan(job, world)
+    engine = check_engine(job)
+    mount = mount_of(nearest_directory(directory))
+    facts = facts_of(job, mount.block_size_bytes)
+    sums = totals(job, world, facts)
+    findings = (
+        _finding("directory", lambda: _directory(directory)),
+        _finding("results", lambda: _results(directory, results)),
+        _space(job, sums, mount),
+        _inodes(job, sums, mount),
+        _names(mount),
+        _memory(job, world, largest_op_bytes(job, world, facts)),
+        _file_system(job, mount),
+        Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
+        Finding("block size", "fine", f"{bytes_text(facts.block_size_bytes)} shapes buffered writers and readers"),
+    )
+    return Preflight(findings, sums, mount, engine, facts.block_size_bytes)
+
+
+def check_engine(job: Job) -> str:
+    """The engine that the job gets.
+
+    Raises:
+        JobError: no such engine, or a key of [io] that it cannot honour.
+    """
+    name = choose() if job.io.engine == "auto" else job.io.engine
+    engine: type[Engine] = registry.find("engine", ENGINES, name)
+    default = IoTable()
+    for key in ("mode", "direct", "queue_depth", "threads", "coalesce"):
+        value = getattr(job.io, key)
+        can = engine.honours.get(key, ())
+        if value != getattr(default, key) and ... not in can and value not in can:
+            raise JobError(
+                f"[io] {key} = {_toml(value)}: the {name} engine cannot honour it",
+                f"leave it out (default {_toml(getattr(default, key))}), or choose another engine: "
+                "ckptstorm list engines",
+            )
+    return name
+
+
+def nearest_directory(directory: str) -> str:
+    """The directory, or the nearest one above it that exists."""
+    path = os.path.abspath(directory)
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def _finding(subject: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(subject, "fine", look())
+    except StormError as error:
+        return Finding(subject, "stops", str(error), error.hint)
+
+
+def _directory(directory: str) -> str:
+    ground.inspect(directory)
+    return f"{directory} is {'empty' if os.path.isdir(directory) else 'new'}"
+
+
+def _results(directory: str, results: str) -> str:
+    inside = os.path.realpath(results) + os.sep
+    if inside.startswith(os.path.realpath(directory) + os.sep):
+        raise PlaceError(
+            f"--results {results} lies inside --dir {directory}: writing results would disturb the storm",
+            "name another --results",
+        )
+    above = nearest_directory(results)
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PlaceError(f"--results {results}: no permission to write in {above}", "name another --results")
+    if os.path.lexists(results) and not os.path.isdir(results):
+        raise PlaceError(f"--results {results}: is not a directory", "name another --results")
+    same = os.stat(above).st_dev == os.stat(nearest_directory(directory)).st_dev
+    return f"{results}" + (" (on the file system under test: written after the storm)" if same else "")
+
+
+def checkpoints_at_once(job: Job) -> int:
+    """How many checkpoints there are at most: those kept, and the one being saved."""
+    if job.layout.overwrite:
+        return 1
+    return min(job.storm.keep + 1, job.storm.rounds + job.storm.warmup)
+
+
+def _space(job: Job, sums: Totals, mount: Mount) -> Finding:
+    count = checkpoints_at_once(job)
+    each = sums.data_bytes + sums.commit_bytes
+    need = each * count
+    sentence = (
+        f"{bytes_text(need)} needed ({count} checkpoint{'s' if count > 1 else ''} of {bytes_text(each)}), "
+        f"{bytes_text(mount.free_bytes)} free on {mount.mount_point}"
+    )
+    if need > mount.free_bytes:
+        return Finding("space", "stops", f"not enough space: {sentence}", "free some, or cut the job: --set model.layers=2")
+    return Finding("space", "fine", sentence)
+
+
+def _inodes(job: Job, sums: Totals, mount: Mount) -> Finding:
+    need = (sums.file_count + 1) * checkpoints_at_once(job) + 1
+    if mount.inode_count == 0:
+        return Finding("inodes", "fine", f"{count_text(need)} needed; {mount.type} has no limit on them")
+    sentence = f"{count_text(need)} needed, {count_text(mount.free_inode_count)} free on {mount.mount_point}"
+    if need > mount.free_inode_count:
+        return Finding("inodes", "stops", f"not enough inodes: {sentence}", "free some, or take fewer ranks")
+    return Finding("inodes", "fine", sentence)
+
+
+def _names(mount: Mount) -> Finding:
+    if mount.name_bytes_max < _NAME_BYTES:
+        return Finding("names", "stops", f"{mount.type} takes names of {mount.name_bytes_max} bytes at most")
+    return Finding("names", "fine", f"up to {mount.name_bytes_max} bytes")
+
+
+def largest_op_bytes(job: Job, world: World, facts: Facts) -> int:
+    """The largest single transfer of rank 0, whose shard is never smaller than another's."""
+    rank_plan = plan(job, world, 0)
+    runs = [step for step in (*rank_plan.save, *rank_plan.restore) if isinstance(step, Run)]
+    lengths = [
+        int(program.ops["length_bytes"][np.isin(program.ops["kind"], DATA)].max(initial=0))
+        for run in runs
+        for program in (lower(draft, facts) for draft in run.drafts)
+    ]
+    return max(lengths, default=0)
+
+
+def _memory(job: Job, world: World, largest_bytes: int) -> Finding:
+    ranks = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
+    need = ranks * (_RANK_BYTES + largest_bytes * job.io.queue_depth * job.io.threads)
+    available = _available_bytes()
+    sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
+    if need > available:
+        hint = 'lower it with [io] transfer = "16MiB", or put fewer ranks on a node'
+        return Finding("memory", "stops", f"not enough memory: {sentence}", hint)
+    return Finding("memory", "fine", sentence)
+
+
+def _available_bytes() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        figures = dict(line.split(":", 1) for line in file)
+    return int(figures["MemAvailable"].split()[0]) * 1024
+
+
+def _file_system(job: Job, mount: Mount) -> Finding:
+    sentence = f"{mount.type} from {mount.source} at {mount.mount_point}"
+    if mount.type in MEMORY_TYPES and "tmpfs" not in job.storm.allow:
+        return Finding(
+            "file system",
+            "warning",
+            f"{sentence} lives in memory: the record will be invalid",
+            'name another --dir, or say that you mean it: --set storm.allow=["tmpfs", "warm"]',
+        )
+    return Finding("file system", "fine", sentence)

@@ -1,0 +1,74 @@
+"""`ckptstorm clean`: remove what a storm left, by the names that its manifest's plan must have made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ckptstorm.errors import PlaceError
+from ckptstorm.jobfile import from_builtins
+from ckptstorm.model.parallel import World
+from ckptstorm.plan import created_files
+from ckptstorm.storm import ground
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a clean-up did.
+
+    Attributes:
+        directory, storm_id: where, and whose files.
+        removed_count: files removed.
+        left: what is still there and not ours: it was left alone.
+    """
+
+    directory: str
+    storm_id: str
+    removed_count: int
+    left: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "directory": self.directory,
+            "storm_id": self.storm_id,
+            "removed_count": self.removed_count,
+            "left": list(self.left),
+        }
+
+    def sentence(self) -> str:
+        """For people."""
+        left = f"; left alone, not ours: {', '.join(self.left)}" if self.left else ""
+        return f"removed {self.removed_count} files of storm {self.storm_id} from {self.directory}{left}"
+
+
+def clean(directory: str) -> Cleaned:
+    """Remove a storm's files, its step directories, its mark, and the directory if the storm made it.
+
+    Raises:
+        PlaceError: not marked, still in use, or a file cannot be removed.
+    """
+    manifest = ground.read_manifest(directory)
+    runner = ground.running_storm(directory)
+    if runner:
+        raise PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "stop it first")
+    job = from_builtins(manifest.job, f"{directory}/{ground.MANIFEST}")
+    world = World(manifest.rank_count, manifest.rank_count)
+    root_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    removed = 0
+    try:
+        for step in manifest.steps:
+            if ground.is_real_directory(root_fd, step):
+                for rank in range(manifest.rank_count):
+                    removed += ground.remove_files(root_fd, step, created_files(job, world, rank))
+                ground.remove_step(root_fd, step)
+        os.unlink(ground.MANIFEST, dir_fd=root_fd)
+        left = tuple(sorted(os.listdir(root_fd)))
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be cleaned: {error.strerror}: {error.filename}") from None
+    finally:
+        os.close(root_fd)
+    if manifest.is_made and not left:
+        os.rmdir(directory)
+    return Cleaned(directory, manifest.storm_id, removed, left)

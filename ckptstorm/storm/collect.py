@@ -1,0 +1,92 @@
+"""What all ranks saw of a phase, brought together on rank 0: rows, histograms, errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+
+from ckptstorm.cluster.comm import Cluster
+from ckptstorm.measure import latency
+from ckptstorm.measure.failure import Failure, failures, merge_failures
+from ckptstorm.measure.latency import LatencyTable
+from ckptstorm.measure.phase_row import Observed, kind_ns, phase_row
+from ckptstorm.measure.rows import KIND_SLOTS
+from ckptstorm.program import SYNCS
+from ckptstorm.record.record import MismatchSeen, PhaseRecord
+from ckptstorm.storm.phase import Seen
+
+#: A rank describes at most this many error classes and mismatches; all are counted.
+_DESCRIBED = 8
+
+
+def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord | None:
+    """The phase of all ranks, on rank 0 (None elsewhere); a collective of all ranks."""
+    observed = seen.observed
+    rows = cluster.rows_on_rank_0(phase_row(observed).reshape(1))
+    spent = cluster.rows_on_rank_0(kind_ns(observed).view([("kinds", "<i8", (KIND_SLOTS,))]))
+    table = _latency_of_all(cluster, observed)
+    planned = cluster.sum_on_rank_0(_planned(observed))
+    uncertainty = cluster.greatest(np.array([seen.uncertainty_ns], dtype=np.int64))
+    failed, mismatched = _words_of_all(cluster, observed)
+    if cluster.rank != 0:
+        return None
+    return PhaseRecord(
+        phase=observed.phase,
+        round=observed.round,
+        rows=rows,
+        latency=table,
+        barrier_to_barrier_ns=seen.barrier_to_barrier_ns,
+        barrier_cost_ns=barrier_cost_ns,
+        clock_uncertainty_ns=int(uncertainty[0]),
+        planned_bytes=int(planned[0]),
+        planned_sync_count=int(planned[1]),
+        planned_op_count=int(planned[2]),
+        failures=failed,
+        mismatches=mismatched,
+        kind_ns=spent["kinds"],
+    )
+
+
+def _latency_of_all(cluster: Cluster, observed: Observed) -> LatencyTable:
+    mine = latency.observe([(part.program, part.times) for part in observed.parts], observed.announced_release_ns)
+    anywhere = cluster.greatest(latency.present(mine).astype(np.int8)).astype(np.bool_)
+    counts, max_ns, sum_ns = latency.aligned(mine, anywhere)
+    sums = cluster.sum_on_rank_0(np.concatenate([counts.reshape(-1), sum_ns]))
+    maxima = cluster.greatest_on_rank_0(max_ns)
+    whole = sums[: counts.size].reshape(counts.shape)
+    return latency.from_aligned(anywhere, whole, maxima, sums[counts.size :])
+
+
+def _planned(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Sums of the plan over this rank's programs: bytes, syncs, ops."""
+    programs = [part.program for part in observed.parts]
+    return np.array(
+        [
+            sum(int(program.expected_bytes().sum()) for program in programs),
+            sum(int(np.isin(program.ops["kind"], SYNCS).sum()) for program in programs),
+            sum(len(program.ops) for program in programs),
+        ],
+        dtype=np.int64,
+    )
+
+
+def _words_of_all(
+    cluster: Cluster, observed: Observed
+) -> tuple[tuple[Failure, ...], tuple[MismatchSeen, ...]]:
+    """Error classes and mismatches; words travel only when some rank has any."""
+    host = cluster.place.host
+    failed = failures(observed, host)[:_DESCRIBED]
+    sentences = [one.sentence() for notes in observed.tallies for one in getattr(notes, "mismatches", ())]
+    if not cluster.greatest(np.array([bool(failed or sentences)], dtype=np.int8))[0]:
+        return (), ()
+    words = {"failures": [asdict(one) for one in failed], "mismatches": sentences[:_DESCRIBED], "host": host}
+    texts = [json.loads(text) for text in cluster.texts_on_rank_0(json.dumps(words))]
+    merged = merge_failures(Failure(**one) for text in texts for one in text["failures"])
+    seen = [
+        MismatchSeen(rank, text["host"], sentence)
+        for rank, text in enumerate(texts)
+        for sentence in text["mismatches"]
+    ]
+    return merged, tuple(seen[:_DESCRIBED])

@@ -1,0 +1,259 @@
+"""Rank 0 conducts a storm: check, claim, order, record, clean up, judge."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+import ckptstorm
+from ckptstorm.cluster.comm import Cluster
+from ckptstorm.errors import LostRankError, PlaceError
+from ckptstorm.filesystems.mount import RESIDENCY_TYPES
+from ckptstorm.job import Job, to_builtins
+from ckptstorm.measure.rows import Phase
+from ckptstorm.model.parallel import World
+from ckptstorm.program import Kind, Program
+from ckptstorm.record.record import Node, StormRecord
+from ckptstorm.storm import ground
+from ckptstorm.storm.check import Preflight, check
+from ckptstorm.storm.crew import Crew, LoweredRun, lowered
+from ckptstorm.storm.lookout import LookOut
+from ckptstorm.storm.orders import Orders
+from ckptstorm.storm.recorder import Recorder
+from ckptstorm.storm.rounds import Outcome
+from ckptstorm.storm.session import order, take_part, tell
+from ckptstorm.plan import facts_of, plan
+
+Ended = Literal["complete", "storage_failed", "lost_rank", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks of a storm.
+
+    Attributes:
+        job, job_text: resolved, and as it stands in the file.
+        directory, results: --dir and --results.
+        keeps_files: --keep-files.
+        command: the command line, for the record.
+    """
+
+    job: Job
+    job_text: str
+    directory: str
+    results: str
+    keeps_files: bool
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """A finished storm.
+
+    Attributes:
+        record: everything known.
+        folder: its result folder.
+        left_behind: the directory whose files were left (kept on purpose, or not removable); "" when clean.
+    """
+
+    record: StormRecord
+    folder: Path
+    left_behind: str
+
+
+class AbandonedError(LostRankError):
+    """A rank is lost: the ranks cannot meet any more, so the caller must abort them."""
+
+    def __init__(self, error: LostRankError, partial: Path) -> None:
+        super().__init__(str(error), f"what is known by now: ckptstorm report {partial}\n{error.hint}")
+
+
+def conduct(cluster: Cluster, request: Request) -> Conducted:
+    """Run the storm; on rank 0, with all others in `session.serve`.
+
+    Raises:
+        StormError: refused before the first byte (nothing was created then).
+        AbandonedError: a rank stopped making progress; the partial record is written.
+    """
+    directory = os.path.abspath(request.directory)
+    hosts = _hosts(cluster)
+    world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
+    preflight = check(request.job, world, directory, request.results)
+    preflight.raise_if_stopped()
+    storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
+    try:
+        recorder = Recorder(_blank(storm_id, request, preflight, cluster, hosts), request.results)
+        orders = Orders(
+            storm_id,
+            secrets.randbits(63),
+            request.job,
+            directory,
+            preflight.block_size_bytes,
+            preflight.engine,
+            request.keeps_files,
+            preflight.mount.type in RESIDENCY_TYPES,
+        )
+        order(cluster, orders)
+        outcome = _take_part(cluster, orders, recorder, hosts)
+    except PlaceError:
+        ground.give_back(claimed)
+        raise
+    return _finish(claimed, recorder, request, outcome)
+
+
+def _hosts(cluster: Cluster) -> list[str]:
+    """The host of each rank: asked for before anything else, on every rank by `session.serve`'s first order."""
+    tell(cluster, {"tell": "host"})
+    return cluster.texts_on_rank_0(cluster.place.host)
+
+
+def _take_part(cluster: Cluster, orders: Orders, recorder: Recorder, hosts: list[str]) -> Outcome:
+    look_outs: list[LookOut] = []
+
+    def make(crew: Crew) -> LookOut:
+        namer = _OpNamer(crew)
+        look_outs.append(LookOut(int(orders.job.storm.timeout), lambda rank: hosts[rank], namer.name))
+        return look_outs[0]
+
+    try:
+        return take_part(cluster, orders, recorder.take, make)
+    except LostRankError as error:
+        recorder.record = replace(recorder.record, ended_because=str(error))
+        raise AbandonedError(error, recorder.journal()) from None
+    finally:
+        for look_out in look_outs:
+            look_out.end_line()
+
+
+class _OpNamer:
+    """Says what a stuck rank is at: its plan is pure, so any rank's op table can be made again here."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def name(self, rank: int, phase: Phase, line: np.void) -> str:
+        """ "write at offset 8192 of __3_0.distcp"."""
+        if not int(line["kind"]):
+            return "before its first op"
+        kind = Kind(int(line["kind"]))
+        where = f" at offset {int(line['offset_bytes'])}" if kind in (Kind.WRITE, Kind.READ) else ""
+        program = self._program(rank, phase, kind, int(line["file"]))
+        name = program.paths[int(line["file"])].name or "the step directory" if program else "an unknown file"
+        return f"{kind.word}{where} of {name}"
+
+    def _program(self, rank: int, phase: Phase, kind: Kind, file: int) -> Program | None:
+        orders = self._crew.orders
+        rank_plan = plan(orders.job, self._crew.world, rank)
+        steps = rank_plan.restore if phase == Phase.RESTORE else rank_plan.save
+        for stage in lowered(steps, facts_of(orders.job, orders.block_size_bytes)):
+            for program in stage.programs if isinstance(stage, LoweredRun) else ():
+                ops = program.ops
+                if ((ops["kind"] == kind) & (ops["file"] == file)).any():
+                    return program
+        return None
+
+
+def _manifest(storm_id: str, job: Job, cluster: Cluster) -> ground.Manifest:
+    steps = ground.step_names(job.storm.warmup + job.storm.rounds, job.layout.overwrite)
+    distinct = tuple(dict.fromkeys(steps))
+    return ground.Manifest(
+        storm_id, to_builtins(job), cluster.rank_count, distinct, platform.node(), os.getpid(), is_made=False
+    )
+
+
+def _blank(
+    storm_id: str, request: Request, preflight: Preflight, cluster: Cluster, hosts: list[str]
+) -> StormRecord:
+    """The record before the first phase."""
+    node_of_rank = tuple(int(node) for node in cluster.node_of_rank)
+    nodes = []
+    for node in range(max(node_of_rank) + 1):
+        ranks = [rank for rank, at in enumerate(node_of_rank) if at == node]
+        nodes.append(Node(hosts[ranks[0]], len(ranks)))
+    job = request.job
+    asked = {
+        "io.engine": (job.io.engine, preflight.engine),
+        "io.block_size": (_word(job.io.block_size, "auto"), str(preflight.block_size_bytes)),
+        "io.durability": (job.io.durability, job.io.durability),
+        "restore.from": (job.restore.from_, _reader(job, cluster)),
+    }
+    return StormRecord(
+        storm_id, to_builtins(job), request.job_text, asked, _environment(request, preflight), tuple(nodes), node_of_rank, ()
+    )
+
+
+def _word(size: int, word: str) -> str:
+    return str(int(size)) if size else word
+
+
+def _reader(job: Job, cluster: Cluster) -> str:
+    if job.restore.from_ != "auto":
+        return job.restore.from_
+    return "other-node" if len(set(cluster.node_of_rank.tolist())) > 1 else "own"
+
+
+def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
+    mount = preflight.mount
+    packages = ("numpy", "mpi4py", "h5py", "msgspec")
+    versions = {name: metadata.version(name) for name in packages}
+    versions |= {"ckptstorm": ckptstorm.__version__, "python": platform.python_version(), "linux": platform.release()}
+    versions["mpi"] = _mpi_library()
+    return {
+        "engine": {"name": preflight.engine, "moves_data": preflight.engine != "null"},
+        "mount": {
+            "type": mount.type,
+            "source": mount.source,
+            "path": mount.mount_point,
+            "options": mount.options,
+            "block_size_bytes": mount.block_size_bytes,
+            "size_bytes": mount.size_bytes,
+            "free_bytes": mount.free_bytes,
+        },
+        "directory": os.path.abspath(request.directory),
+        "command": request.command,
+        "versions": versions,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "cpu_count": os.cpu_count() or 0,
+        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in _SLURM_FACTS},
+    }
+
+
+_SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_STEP_ID", "SLURM_NTASKS")
+
+
+def _mpi_library() -> str:
+    from mpi4py import MPI
+
+    return MPI.Get_library_version().splitlines()[0].strip().rstrip("\x00")
+
+
+def _finish(claimed: ground.Ground, recorder: Recorder, request: Request, outcome: Outcome) -> Conducted:
+    ended, because = _ending(outcome, recorder.record)
+    environment = recorder.record.environment | {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    record = replace(recorder.record, ended=ended, ended_because=because, environment=environment)
+    is_clean = not any(ground.is_real_directory(claimed.root_fd, step) for step in claimed.manifest.steps)
+    if is_clean:
+        ground.give_back(claimed)
+    else:
+        ground.keep(claimed)
+    return Conducted(record, recorder.finish(record), "" if is_clean else claimed.directory)
+
+
+def _ending(outcome: Outcome, record: StormRecord) -> tuple[Ended, str]:
+    if outcome == Outcome.STOPPED:
+        return "interrupted", "a signal (Ctrl-C or SIGTERM) ended the storm"
+    if outcome == Outcome.FAILED:
+        failures = [failure for phase in record.phases for failure in phase.failures]
+        first = failures[0] if failures else None
+        told = f"{first.errno} at {first.op} of {first.file} on rank {first.rank} ({first.host})" if first else "an error"
+        return "storage_failed", f"the storage answered {told}"
+    return "complete", ""

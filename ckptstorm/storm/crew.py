@@ -1,0 +1,128 @@
+"""One rank's part in a storm: its plan, its op tables, its engine and its faults, ready for the rounds."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from ckptstorm import registry
+from ckptstorm.cluster.comm import Cluster
+from ckptstorm.engines import ENGINES
+from ckptstorm.engines.contract import Engine, Setup
+from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
+from ckptstorm.job import Fault, Job, verify_share
+from ckptstorm.lowering import lower
+from ckptstorm.measure.rows import Phase
+from ckptstorm.model.parallel import World
+from ckptstorm.payload import Payload
+from ckptstorm.plan import facts_of, plan
+from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
+from ckptstorm.steps import Facts, Meet, RankPlan, Run, Step
+from ckptstorm.storm.orders import Orders
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredRun:
+    """A run as op tables, one a thread."""
+
+    programs: tuple[Program, ...]
+    part: Literal["data", "commit"]
+
+
+Lowered = LoweredRun | Meet
+
+#: Engines that can delete files themselves; for the others plain system calls do it.
+_DELETERS = ("native", "posix", "null")
+
+
+class Crew:
+    """What one rank needs through all rounds.
+
+    Attributes:
+        cluster, orders: the world and what is to be done.
+        plan: this rank's plan.
+        save, restore, clean_up, drain: its lowered steps, of any round.
+        root_fd: the directory under test, open.
+    """
+
+    def __init__(self, cluster: Cluster, orders: Orders, root_fd: int) -> None:
+        self.cluster, self.orders, self.root_fd = cluster, orders, root_fd
+        job = orders.job
+        self.world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
+        self.plan: RankPlan = plan(job, self.world, cluster.rank)
+        facts = facts_of(job, orders.block_size_bytes)
+        self.save = lowered(self.plan.save, facts)
+        self.restore = lowered(self.plan.restore, facts)
+        self.clean_up = (LoweredRun((_unlink_program(self.plan),), "data"),)
+        self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
+        self._setup = Setup(
+            root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth
+        )
+
+    @property
+    def job(self) -> Job:
+        """The resolved job."""
+        return self.orders.job
+
+    @property
+    def round_count(self) -> int:
+        """Warm-up rounds and measured ones."""
+        return self.job.storm.warmup + self.job.storm.rounds
+
+    def payload(self, round_number: int) -> Payload:
+        """The content of the files of a round."""
+        return Payload(self.orders.seed, round_number)
+
+    def engine(self, phase: Phase, round_number: int) -> Engine:
+        """The engine of a phase, with the faults planted that the job asks for there."""
+        engine: Engine = registry.find("engine", ENGINES, self.orders.engine)(self._setup)
+        planted = tuple(
+            _planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number)
+        )
+        return SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self.root_fd)
+
+    def clean_up_engine(self) -> Engine:
+        """For deleting: whatever happened before, every file is tried."""
+        name = self.orders.engine if self.orders.engine in _DELETERS else "posix"
+        engine: Engine = registry.find("engine", ENGINES, name)(Setup(self.root_fd, on_error="continue"))
+        return engine
+
+    def _falls_here(self, fault: Fault, phase: Phase, round_number: int) -> bool:
+        is_round = round_number == fault.round or (fault.round is None and round_number >= 1)
+        return self.cluster.rank in fault.ranks and fault.phase == phase.word and is_round
+
+
+def lowered(steps: tuple[Step, ...], facts: Facts) -> tuple[Lowered, ...]:
+    """Every run as op tables; meets stay as they are."""
+    return tuple(
+        LoweredRun(tuple(lower(draft, facts) for draft in step.drafts), step.part) if isinstance(step, Run) else step
+        for step in steps
+    )
+
+
+def _unlink_program(rank_plan: RankPlan) -> Program:
+    """One unlink a file that the rank creates; one that a failed save never made is no error."""
+    rows = [op(Kind.UNLINK, index, expect=errno.ENOENT) for index in range(len(rank_plan.created))]
+    paths = tuple(Path(STEP, name, rank_plan.rank) for name in rank_plan.created)
+    return Program(table(rows), paths, ("", "step-0"))
+
+
+def _drain_program() -> Program:
+    """syncfs, one a node: what layouts that sync nothing leave for later."""
+    rows = [
+        op(Kind.OPEN, 0, length_bytes=open_length(os.O_RDONLY | os.O_DIRECTORY)),
+        op(Kind.SYNCFS, 0),
+        op(Kind.CLOSE, 0),
+    ]
+    return Program(table(rows), (Path(ROOT, ""),), ("", "step-0"))
+
+
+def _planted(fault: Fault) -> Planted:
+    number = errno_number(fault.errno) if fault.errno else 0
+    return Planted(Kind[fault.op.upper()], fault.nth, fault.file, int(fault.delay or 0), number)

@@ -1,0 +1,328 @@
+"""The directory under test: marked before the first file, and left as it was found.
+
+A storm writes and deletes only inside a directory that it made or found empty and then marked with
+`.ckptstorm`, the manifest. Clean-up never walks the directory: it recomputes the names that the
+manifest's job must have made and removes exactly those, and never through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ckptstorm.errors import PlaceError, StormError
+
+MANIFEST = ".ckptstorm"
+_MANIFEST_BYTES_MAX = 64 << 20
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is known of a marked directory.
+
+    Attributes:
+        storm_id: whose it is.
+        job: the resolved job, plain values.
+        rank_count: of the storm's world.
+        steps: every step directory that the storm may have made.
+        host, pid: of rank 0 while it runs.
+        is_made: whether the storm made the directory itself (then clean-up removes it).
+    """
+
+    storm_id: str
+    job: dict[str, Any]
+    rank_count: int
+    steps: tuple[str, ...]
+    host: str
+    pid: int
+    is_made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A directory that this storm has claimed; held by rank 0.
+
+    Attributes:
+        directory: absolute path.
+        root_fd: the directory, open.
+        lock_fd: the manifest, open and locked while the storm runs.
+        manifest: what was written into it.
+    """
+
+    directory: str
+    root_fd: int
+    lock_fd: int
+    manifest: Manifest
+
+
+def inspect(directory: str) -> None:
+    """Refuse a directory that a storm must not touch; creates nothing.
+
+    Raises:
+        PlaceError: a symbolic link or a file in the way, a foreign directory that is not empty, or
+            one that another storm has marked.
+    """
+    try:
+        mode = os.lstat(directory).st_mode
+    except FileNotFoundError:
+        _inspect_parent(directory)
+        return
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be looked at: {error.strerror}") from None
+    if stat.S_ISLNK(mode):
+        target = os.path.realpath(directory)
+        raise PlaceError(f"{directory}: is a symbolic link", f"name the directory that it leads to: --dir {target}")
+    if not stat.S_ISDIR(mode):
+        raise PlaceError(f"{directory}: is not a directory", "name a new or an empty directory with --dir")
+    entries = _entries(directory)
+    if MANIFEST in entries:
+        raise _marked(directory)
+    if entries:
+        raise PlaceError(
+            f"{directory}: is not empty ({len(entries)} entries, such as {sorted(entries)[0]!r}) and not ours",
+            "a storm writes only into a directory of its own: name a new or an empty one with --dir",
+        )
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PlaceError(f"{directory}: no permission to write", "name another directory with --dir")
+
+
+def claim(directory: str, manifest: Manifest) -> Ground:
+    """Make the directory if need be, mark it, lock the mark.
+
+    Raises:
+        PlaceError: as `inspect`, or another storm was faster, or the directory cannot be made.
+    """
+    inspect(directory)
+    is_made = False
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(directory)
+            is_made = True
+        root_fd = os.open(directory, _DIRECTORY)
+        lock_fd = os.open(MANIFEST, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=root_fd)
+    except FileExistsError:
+        raise _marked(directory) from None
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be made and marked: {error.strerror}") from None
+    with contextlib.suppress(OSError):  # some mounts have no locks; the mark itself still keeps others out
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    made = Manifest(
+        manifest.storm_id, manifest.job, manifest.rank_count, manifest.steps, manifest.host, manifest.pid, is_made
+    )
+    try:
+        os.write(lock_fd, _to_json(made).encode())
+        os.fsync(lock_fd)
+    except OSError as error:
+        ground = Ground(directory, root_fd, lock_fd, made)
+        give_back(ground)
+        raise PlaceError(f"{directory}: cannot be marked: {error.strerror}") from None
+    return Ground(directory, root_fd, lock_fd, made)
+
+
+def give_back(ground: Ground) -> None:
+    """Remove the mark, and the directory if the storm made it (and nobody else put anything into it)."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(MANIFEST, dir_fd=ground.root_fd)
+    keep(ground)
+    if ground.manifest.is_made:
+        with contextlib.suppress(OSError):
+            os.rmdir(ground.directory)
+
+
+def keep(ground: Ground) -> None:
+    """Leave the marked directory and its files for `ckptstorm clean`."""
+    os.close(ground.lock_fd)
+    os.close(ground.root_fd)
+
+
+def open_root(directory: str, storm_id: str) -> int:
+    """The claimed directory as another rank sees it: proof that it is the same one.
+
+    Raises:
+        PlaceError: it is not there, or holds another mark: not the same file system on this node.
+    """
+    try:
+        root_fd = os.open(directory, _DIRECTORY)
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be opened on {platform.node()}: {error.strerror}") from None
+    try:
+        found = _read(root_fd).storm_id
+    except (OSError, PlaceError):
+        found = ""
+    if found != storm_id:
+        os.close(root_fd)
+        raise PlaceError(
+            f"{directory}: {platform.node()} does not see rank 0's mark in it",
+            "every node must see one and the same file system there: name a directory on it with --dir",
+        )
+    return root_fd
+
+
+def read_manifest(directory: str) -> Manifest:
+    """What a marked directory says of itself.
+
+    Raises:
+        PlaceError: no such directory, not marked, or a damaged mark.
+    """
+    try:
+        fd = os.open(directory, _DIRECTORY)
+    except FileNotFoundError:
+        raise PlaceError(f"{directory}: no such directory") from None
+    except OSError as error:
+        reason = "is a symbolic link or no directory" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
+        raise PlaceError(f"{directory}: {reason}") from None
+    try:
+        return _read(fd)
+    except FileNotFoundError:
+        raise PlaceError(f"{directory}: not marked by ckptstorm (no {MANIFEST}), so it is left alone") from None
+    except OSError as error:
+        raise PlaceError(f"{directory}/{MANIFEST}: cannot be read: {error.strerror}") from None
+    finally:
+        os.close(fd)
+
+
+def running_storm(directory: str) -> str:
+    """Who is using a marked directory now, as "host, process 123"; "" when nobody is, as far as can be told."""
+    manifest = read_manifest(directory)
+    who = f"{manifest.host}, process {manifest.pid}"
+    fd = os.open(os.path.join(directory, MANIFEST), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return who
+    except OSError:  # no locks here: a process of this host can still be looked up
+        is_here = manifest.host == platform.node()
+        return who if is_here and os.path.exists(f"/proc/{manifest.pid}") else ""
+    finally:
+        os.close(fd)
+    return ""
+
+
+def step_names(round_count: int, is_overwriting: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact of the layout
+    """The step directory of each round, in order."""
+    return tuple(f"step-{0 if is_overwriting else index}" for index in range(round_count))
+
+
+def remove_files(root_fd: int, step: str, names: Iterable[str]) -> int:
+    """Remove exactly these files of a step directory, then nothing else.
+
+    Returns:
+        How many were there. Files already gone are fine; a step that is a symbolic link is not entered.
+    """
+    removed = 0
+    with _step_fd(root_fd, step) as step_fd:
+        if step_fd < 0:
+            return 0
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=step_fd)
+                removed += 1
+    return removed
+
+
+def is_real_directory(root_fd: int, step: str) -> bool:
+    """Whether the step directory is there, and is no symbolic link that leads elsewhere."""
+    try:
+        return stat.S_ISDIR(os.stat(step, dir_fd=root_fd, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def remove_step(root_fd: int, step: str) -> bool:
+    """Remove an emptied step directory; False when it holds something that is not ours."""
+    try:
+        os.rmdir(step, dir_fd=root_fd)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _step_fd(root_fd: int, step: str) -> Iterator[int]:
+    try:
+        fd = os.open(step, _DIRECTORY, dir_fd=root_fd)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+            yield -1
+            return
+        raise
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _inspect_parent(directory: str) -> None:
+    parent = os.path.dirname(os.path.abspath(directory))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent):
+        raise PlaceError(f"{directory}: {parent} is in the way and not a directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PlaceError(f"{directory}: no permission to make it in {parent}", "name another directory with --dir")
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be listed: {error.strerror}") from None
+
+
+def _marked(directory: str) -> StormError:
+    try:
+        manifest, runner = read_manifest(directory), running_storm(directory)
+    except (PlaceError, OSError):
+        return PlaceError(f"{directory}: holds a damaged {MANIFEST}", "name another directory with --dir")
+    if runner:
+        return PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "name another --dir")
+    return PlaceError(
+        f"{directory}: still holds the files of storm {manifest.storm_id}",
+        f"remove them with: ckptstorm clean {directory}",
+    )
+
+
+def _read(root_fd: int) -> Manifest:
+    fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    with os.fdopen(fd, "rb") as file:
+        raw = file.read(_MANIFEST_BYTES_MAX)
+    try:
+        found = json.loads(raw)
+        return Manifest(
+            str(found["storm_id"]),
+            dict(found["job"]),
+            int(found["rank_count"]),
+            _step_names_of(found["steps"]),
+            str(found["host"]),
+            int(found["pid"]),
+            bool(found["is_made"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise PlaceError(f"{MANIFEST}: damaged: not what ckptstorm writes") from None
+
+
+def _step_names_of(listed: list[object]) -> tuple[str, ...]:
+    """A mark may come from a stranger: only names that a storm of ours gives are ever entered."""
+    names = tuple(str(name) for name in listed)
+    if not all(re.fullmatch(r"step-[0-9]{1,12}", name) for name in names):
+        raise ValueError("not a step directory's name")
+    return names
+
+
+def _to_json(manifest: Manifest) -> str:
+    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "is_made")
+    return json.dumps({"ckptstorm": 1} | {name: getattr(manifest, name) for name in names}, indent=1) + "\n"

@@ -1,0 +1,60 @@
+"""Rank 0's record of a storm while it grows, journalled after each round so that a lost storm leaves it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record import files
+from ckptstorm.record.record import PhaseRecord, StormRecord
+
+#: What a result folder holds: all that a journal removes of its own earlier version.
+_NAMES = (files.JOB_NAME, files.JSON_NAME, files.H5_NAME)
+
+
+class Recorder:
+    """Takes each finished phase.
+
+    Attributes:
+        record: all that is known by now.
+        folder: where the result will be.
+    """
+
+    def __init__(self, blank: StormRecord, results: str) -> None:
+        self.record = replace(
+            blank, ended="lost_rank", ended_because="the storm did not come to its end: this is what was known by then"
+        )
+        self.folder = Path(results) / blank.storm_id
+        self._partial = Path(results) / f"{blank.storm_id}.partial"
+
+    def take(self, phase: PhaseRecord) -> None:
+        """Add a finished phase; after a restore, journal."""
+        self.record = replace(self.record, phases=(*self.record.phases, phase))
+        if phase.phase == Phase.RESTORE:
+            self.journal()
+
+    def journal(self) -> Path:
+        """Write what is known to `<storm id>.partial`, in place of what was written there before."""
+        newer = self._partial.with_suffix(".newer")
+        files.write(self.record, newer)
+        _remove(self._partial)
+        newer.rename(self._partial)
+        return self._partial
+
+    def finish(self, record: StormRecord) -> Path:
+        """Write the final result, and remove the journal."""
+        files.write(record, self.folder)
+        _remove(self._partial)
+        return self.folder
+
+
+def _remove(folder: Path) -> None:
+    """Remove a result folder of ours: its three files by name, then the folder if that was all."""
+    for name in _NAMES:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            (folder / name).unlink()
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)

@@ -1,0 +1,103 @@
+"""A rank's life: take orders from rank 0, take part in the storm, end with the code that rank 0 decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ckptstorm.cluster.board import Board
+from ckptstorm.cluster.comm import Cluster
+from ckptstorm.cluster.imports import share
+from ckptstorm.engines import ENGINES
+from ckptstorm.errors import PlaceError
+from ckptstorm.layouts import LAYOUTS
+from ckptstorm.storm import ground
+from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.orders import Ending, Orders
+from ckptstorm.storm.rounds import Keeper, Outcome, Rounds
+from ckptstorm.storm.watch import LookOut, StopSignals, Watch
+
+#: Makes rank 0's look-out once its crew is known.
+LookOutMaker = Callable[[Crew], LookOut]
+
+
+def tell(cluster: Cluster, message: dict[str, Any]) -> dict[str, Any]:
+    """A message of rank 0 (what the others pass is of no meaning), as all ranks get it."""
+    received: dict[str, Any] = json.loads(cluster.bytes_from_rank_0(json.dumps(message).encode()))
+    return received
+
+
+def serve(cluster: Cluster) -> int:
+    """Every rank but 0: do as ordered until the ending; returns the exit code."""
+    while True:
+        message = tell(cluster, {})
+        if "exit_code" in message:
+            return int(message["exit_code"])
+        if "tell" in message:
+            cluster.texts_on_rank_0(cluster.place.host)
+            continue
+        share(cluster, message["modules"])
+        take_part(cluster, Orders.from_message(message["orders"]), None, None)
+
+
+def order(cluster: Cluster, orders: Orders) -> None:
+    """Rank 0: tell all what to do, with the modules of the engine and the layout, which rank 0 reads for all."""
+    locations = (ENGINES[orders.engine].location, LAYOUTS[orders.job.layout.name].location)
+    modules = [location.partition(":")[0] for location in locations]
+    tell(cluster, {"orders": orders.to_message(), "modules": modules})
+    share(cluster, modules)
+
+
+def end(cluster: Cluster, exit_code: int) -> None:
+    """Rank 0: tell all how it ended."""
+    tell(cluster, Ending(exit_code).to_message())
+
+
+def take_part(
+    cluster: Cluster, orders: Orders, keeper: Keeper | None, make_look_out: LookOutMaker | None
+) -> Outcome:
+    """One storm, on every rank at the same time.
+
+    Raises:
+        PlaceError: on rank 0, when some node does not see the directory that rank 0 marked.
+    """
+    signals = StopSignals()
+    try:
+        root_fd = _open_everywhere(cluster, orders)
+        if root_fd < 0:
+            return Outcome.FAILED
+        crew = Crew(cluster, orders, root_fd)
+        board = Board(cluster)
+        watch = Watch(board, signals, make_look_out(crew) if make_look_out else None)
+        cluster.tick = watch.tick
+        outcome = Rounds(crew, watch, keeper).run()
+        cluster.tick = _nothing
+        board.settle()
+        crew.close()
+        return outcome
+    finally:
+        cluster.tick = _nothing
+        signals.give_back()
+
+
+def _nothing() -> None:
+    """No tick outside a storm."""
+
+
+def _open_everywhere(cluster: Cluster, orders: Orders) -> int:
+    """The directory, open on this rank; -1 when some rank cannot see it (rank 0 raises then)."""
+    problem, root_fd = "", -1
+    try:
+        root_fd = ground.open_root(orders.directory, orders.storm_id)
+    except PlaceError as error:
+        problem = "\n".join(error.lines())
+    problems = [text for text in cluster.texts_on_rank_0(problem) if text]
+    agreed = str(tell(cluster, {"problem": problems[0] if problems else ""})["problem"])
+    if not agreed:
+        return root_fd
+    if cluster.rank == 0:
+        sentence, _, hint = agreed.partition("\n")
+        others = f" ({len(problems)} ranks say so)" if len(problems) > 1 else ""
+        raise PlaceError(sentence + others, hint)
+    return -1

@@ -1,0 +1,109 @@
+"""What `list` and `check` print, as text of 80 columns and as data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ckptstorm.engines import ENGINES, missing
+from ckptstorm.jobfile import shipped_jobs
+from ckptstorm.layouts import LAYOUTS
+from ckptstorm.model.zoo import MODELS
+from ckptstorm.storm.check import Finding, Preflight
+
+_WIDTH = 80
+Row = dict[str, str]
+
+
+def _engines() -> list[Row]:
+    rows = []
+    for name, entry in ENGINES.items():
+        lacks = missing(name)
+        rows.append({"name": name, "purpose": entry.purpose, "missing": lacks})
+    return rows
+
+
+def _layouts() -> list[Row]:
+    return [{"name": name, "purpose": entry.purpose, "source": entry.source} for name, entry in LAYOUTS.items()]
+
+
+def _models() -> list[Row]:
+    return [{"name": name, "purpose": entry.purpose, "source": entry.source} for name, entry in MODELS.items()]
+
+
+def _jobs() -> list[Row]:
+    return [{"name": path.stem, "purpose": _question(path.read_text(encoding="utf-8"))} for path in shipped_jobs()]
+
+
+def _question(text: str) -> str:
+    """The comment that a job file opens with."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").strip())
+    return " ".join(lines)
+
+
+#: What can be listed.
+LISTS: dict[str, Callable[[], list[Row]]] = {
+    "engines": _engines,
+    "layouts": _layouts,
+    "models": _models,
+    "jobs": _jobs,
+}
+
+
+def lists_data(names: Sequence[str]) -> dict[str, list[Row]]:
+    """For programs."""
+    return {name: LISTS[name]() for name in names}
+
+
+def lists_text(names: Sequence[str]) -> str:
+    """For people."""
+    blocks = []
+    for name in names:
+        rows = LISTS[name]()
+        width = max((len(row["name"]) for row in rows), default=0)
+        lines = [line for row in rows for line in _entry(row, width)]
+        blocks.append("\n".join([name, *lines]))
+    return "\n\n".join(blocks)
+
+
+def _entry(row: Row, width: int) -> list[str]:
+    text = row["purpose"]
+    if row.get("source"):
+        text += f" [{row['source']}]"
+    if row.get("missing"):
+        text += f" MISSING: {row['missing']}"
+    return _hung(f"  {row['name']:<{width}}  ", text)
+
+
+def _hung(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
+    ) or [label.rstrip()]
+
+
+def findings_data(found: Preflight) -> dict[str, Any]:
+    """For programs."""
+    rows = [
+        {"subject": one.subject, "state": one.state, "sentence": one.sentence, "hint": one.hint}
+        for one in found.findings
+    ]
+    return {"stops": any(one.state == "stops" for one in found.findings), "findings": rows}
+
+
+def findings_text(found: Preflight) -> str:
+    """For people: one line a finding, the remedy below it, the upshot last."""
+    width = max(len(one.subject) for one in found.findings)
+    lines = [line for one in found.findings for line in _finding(one, width)]
+    stops = sum(one.state == "stops" for one in found.findings)
+    upshot = f"This storm would not start: {stops} of these stop it." if stops else "This storm would start."
+    return "\n".join([*lines, "", upshot])
+
+
+def _finding(one: Finding, width: int) -> list[str]:
+    lines = _hung(f"{one.state:<7}  {one.subject:<{width}}  ", one.sentence)
+    return lines + (_hung(" " * (11 + width), one.hint) if one.hint else [])
