@@ -66,7 +66,8 @@ class WriteFile:
         path: with its complete size.
         records: in file order.
         api: whose buffering turns the pieces into system calls.
-        is_synced: whether the framework calls fsync before close.
+        is_synced: whether the framework calls fsync before close (and, when its last record is not
+            flushed, before what the buffer still holds: a file object writes that at close).
         open_flags: O_ flags of the open.
     """
 

@@ -1,0 +1,91 @@
+"""What a layout is: given a scene, the steps of any one rank, and counts for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ckptstorm.model.parallel import ParallelSpec
+from ckptstorm.model.tensors import ModelSpec
+from ckptstorm.steps import Record, Step
+
+Int64s = NDArray[np.int64]
+
+
+class LayoutOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys that a layout adds to [layout]; each layout has its own."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a layout knows of the job.
+
+    Attributes:
+        model: what is saved.
+        parallel: how ranks share it.
+        sharding: [parallel] sharding.
+        overwrite: whether every round saves over the last one, in one step directory.
+    """
+
+    model: ModelSpec
+    parallel: ParallelSpec
+    sharding: str
+    overwrite: bool = False
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks save."""
+        return self.parallel.rank_count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Census:
+    """Counts over all ranks' data files; made without planning each rank.
+
+    Attributes:
+        records: how many there are of each record.
+        file_bytes: size of each rank's data files together, by rank.
+        file_count: data files.
+        commit_bytes: files that only the commit writes.
+        commit_files: how many of them.
+    """
+
+    records: Mapping[Record, int]
+    file_bytes: Int64s
+    file_count: int
+    commit_bytes: int = 0
+    commit_files: int = 0
+
+
+class Layout(Protocol):
+    """One framework's way to lay a checkpoint out. `scene` and `options` are all it knows."""
+
+    Options: ClassVar[type[LayoutOptions]]
+
+    def __init__(self, scene: Scene, options: Any) -> None: ...
+
+    def check(self) -> None:
+        """Raise a JobError, naming the key, for what this layout cannot express."""
+
+    def save(self, rank: int) -> tuple[Step, ...]:
+        """Steps of `rank` up to and including the commit."""
+
+    def restore(self, rank: int) -> tuple[Step, ...]:
+        """Steps that read back what `rank` needs."""
+
+    def created(self, rank: int) -> tuple[str, ...]:
+        """Names below the step directory that `rank` creates, temporary ones included. Cheap."""
+
+    def census(self) -> Census:
+        """Counts over all ranks, in closed form."""
+
+    def save_classes(self) -> tuple[tuple[int, int], ...]:
+        """(rank, how many ranks it stands for): equal in everything but their data records."""
+
+    def restore_classes(self) -> tuple[tuple[int, int], ...]:
+        """(rank, how many ranks it stands for): whose restores ask for the same sizes."""

@@ -1,0 +1,1 @@
+"""Record formats that several layouts share, and the buffers that stand between them and the kernel."""

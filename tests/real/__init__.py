@@ -1,0 +1,1 @@
+"""The real framework, under strace, beside what is planned for it."""

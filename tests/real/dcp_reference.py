@@ -1,0 +1,73 @@
+"""The real thing: one rank of a PyTorch FSDP2 job that saves and restores through DCP, for strace to watch.
+
+Started by `strace_log.trace`, once a rank, by an interpreter that has torch. It imports nothing of
+ckptstorm: the tensor list arrives as a JSON file, so a wrong list cannot hide in both.
+Phases are told to the trace by a stat of "/MARK/<phase>", which no file system has.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def build(tensors):
+    """A module whose parameters have exactly these (name, shape)s, in this order."""
+    root = nn.Module()
+    for name, shape in tensors:
+        *owners, leaf = name.split(".")
+        module = root
+        for owner in owners:
+            if owner not in module._modules:
+                module.add_module(owner, nn.Module())
+            module = module._modules[owner]
+        module.register_parameter(leaf, nn.Parameter(torch.zeros(shape)))
+    return root
+
+
+def mark(phase):
+    """A line in the trace."""
+    with contextlib.suppress(OSError):
+        Path(f"/MARK/{phase}").stat()
+
+
+def main():
+    """argv: JSON file with rank_count, port, directory, tensors, threads, saves; then the rank."""
+    task, rank = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task["port"])}
+    dist.init_process_group("gloo", rank=rank, world_size=task["rank_count"])
+    model = build(task["tensors"])
+    fully_shard(model, mesh=init_device_mesh("cpu", (task["rank_count"],)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optim": optimizer_state}
+    directory = Path(task["directory"])
+    for _ in range(task["saves"]):
+        dist.barrier()
+        mark("save")
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(directory, thread_count=task["threads"]))
+        mark("saved")
+    dist.barrier()
+    mark("restore")
+    dcp.load(state, checkpoint_id=directory)
+    mark("restored")
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
