@@ -1,0 +1,48 @@
+"""From a job to any one rank's steps: pure, and computed by the rank that needs it."""
+
+from __future__ import annotations
+
+from ckptstorm.job import Job
+from ckptstorm.model.parallel import World
+from ckptstorm.restore_source import check_restore, restore_note, restore_source
+from ckptstorm.scene import facts_of, layout_of, scene_of
+from ckptstorm.steps import RankPlan
+from ckptstorm.totals import OpTotals, Totals, totals
+
+__all__ = [
+    "OpTotals", "Totals", "World", "check_plan", "created_files", "facts_of", "plan", "restore_note",
+    "restore_source", "scene_of", "totals",
+]  # fmt: skip
+
+
+def plan(job: Job, world: World, rank: int) -> RankPlan:
+    """All that `rank` does in one round.
+
+    Costs O(tensors of the model + files that the framework itself touches), whatever the world's size.
+
+    Raises:
+        JobError: as `check_plan`.
+    """
+    assert 0 <= rank < world.rank_count
+    layout = layout_of(job, world)
+    return RankPlan(
+        rank=rank,
+        save=layout.save(rank),
+        restore=layout.restore(restore_source(job, world, rank)),
+        created=layout.created(rank),
+    )
+
+
+def created_files(job: Job, world: World, rank: int) -> tuple[str, ...]:
+    """Names that `rank` creates below the step directory, temporary ones included; plans nothing."""
+    return layout_of(job, world).created(rank)
+
+
+def check_plan(job: Job, world: World) -> None:
+    """Refuse combinations of model, world, parallelism and layout that cannot be.
+
+    Raises:
+        JobError: names the key, the value, what is allowed and what to do.
+    """
+    layout_of(job, world)
+    check_restore(job, world)

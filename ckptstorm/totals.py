@@ -1,0 +1,187 @@
+"""What all ranks do together, in closed form: a plan's printout for 100,000 ranks takes a moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ckptstorm.job import Job
+from ckptstorm.layouts.contract import Census, Layout
+from ckptstorm.lowering import lower, record_writes
+from ckptstorm.model.parallel import World
+from ckptstorm.program import DATA, SYNCS, Kind, Program
+from ckptstorm.scene import facts_of, layout_of
+from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
+from ckptstorm.steps import Draft, Facts, Meet, ReadFile, Run, Step, WriteFile
+
+#: Up to here every rank's restore is planned and lowered; beyond, one rank of each class.
+EXACT_RESTORE_RANKS = 64
+
+
+@dataclass(frozen=True)
+class OpTotals:
+    """Ops of all ranks in one phase.
+
+    Attributes:
+        by_kind: how many ops of each kind ("write", "fsync", …).
+        data_by_size: how many data ops in each size class ("64", "512", "4K", …), by bytes moved.
+        data_bytes: bytes that the data ops move.
+    """
+
+    by_kind: dict[str, int]
+    data_by_size: dict[str, int]
+    data_bytes: int
+
+    @property
+    def data_op_count(self) -> int:
+        """Reads and writes as issued."""
+        return sum(self.data_by_size.values())
+
+    @property
+    def metadata_op_count(self) -> int:
+        """All that is neither a data op nor a sync."""
+        no_metadata = {kind.word for kind in (*DATA, *SYNCS)}
+        return sum(count for kind, count in self.by_kind.items() if kind not in no_metadata)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A checkpoint of all ranks, before anything is written.
+
+    Attributes:
+        rank_count: ranks that save.
+        file_count: files of a finished checkpoint.
+        tensor_count: tensors on disk: shards, scalars, and the empty records that stand for shards without rows.
+        record_count: stored items: these and blobs.
+        save, restore: ops.
+        is_restore_exact: whether every rank's restore was counted, or one rank of each class of
+            equal shards: then bytes of shards are exact, and the calls around others' scalars
+            (which differ by where they fall in a block) are those of that one rank.
+        bytes_per_rank_least, bytes_per_rank_median, bytes_per_rank_most: data files, by rank.
+        data_bytes: data files together.
+        commit_bytes: what the commit writes besides (`.metadata`).
+        collective_count: meets in save and restore, by "kind: why".
+    """
+
+    rank_count: int
+    file_count: int
+    tensor_count: int
+    record_count: int
+    save: OpTotals
+    restore: OpTotals
+    is_restore_exact: bool
+    bytes_per_rank_least: int
+    bytes_per_rank_median: int
+    bytes_per_rank_most: int
+    data_bytes: int
+    commit_bytes: int
+    collective_count: dict[str, int]
+
+    @property
+    def read_multiplier(self) -> float:
+        """Bytes that the restore reads, for each byte of the checkpoint on disk."""
+        return self.restore.data_bytes / (self.data_bytes + self.commit_bytes)
+
+
+def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
+    """Counts over all ranks of one round.
+
+    Args:
+        job: what is asked.
+        world: how many ranks.
+        facts: of the target; blocks of 4 KiB when it is not known yet.
+
+    Raises:
+        JobError: as `plan.check_plan`.
+    """
+    layout, facts = layout_of(job, world), facts or facts_of(job, 4096)
+    census = layout.census()
+    save = _save_ops(layout, census, facts)
+    sizes = np.sort(census.file_bytes)
+    is_exact = world.rank_count <= EXACT_RESTORE_RANKS
+    classes = tuple((rank, 1) for rank in range(world.rank_count)) if is_exact else layout.restore_classes()
+    steps = (*layout.save(0), *layout.restore(0))
+    return Totals(
+        rank_count=world.rank_count,
+        file_count=census.file_count + census.commit_files,
+        tensor_count=sum(record.tensor_count * count for record, count in census.records.items()),
+        record_count=sum(census.records.values()),
+        save=save,
+        restore=_restore_ops(layout, classes, facts),
+        is_restore_exact=is_exact,
+        bytes_per_rank_least=int(sizes[0]),
+        bytes_per_rank_median=int(sizes[len(sizes) // 2]),
+        bytes_per_rank_most=int(sizes[-1]),
+        data_bytes=int(sizes.sum()),
+        commit_bytes=census.commit_bytes,
+        collective_count=dict(Counter(f"{step.kind}: {step.why}" for step in steps if isinstance(step, Meet))),
+    )
+
+
+class _Counts:
+    """Sums of op tables, each standing for a number of ranks."""
+
+    def __init__(self) -> None:
+        self.by_kind: Counter[str] = Counter()
+        self.by_class = np.zeros(len(SIZE_CLASS_NAMES), dtype=np.int64)
+        self.data_bytes = 0
+
+    def add_program(self, program: Program, rank_count: int) -> None:
+        kinds, counts = np.unique(program.ops["kind"], return_counts=True)
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+            self.by_kind[Kind(kind).word] += count * rank_count
+        moved = program.expected_bytes()[np.isin(program.ops["kind"], DATA)]
+        self.by_class += np.bincount(size_class(moved), minlength=len(self.by_class)) * rank_count
+        self.data_bytes += int(moved.sum()) * rank_count
+
+    def add_writes(self, lengths: list[int], count: int) -> None:
+        self.by_kind[Kind.WRITE.word] += len(lengths) * count
+        classes = size_class(np.array(lengths, dtype=np.int64))
+        self.by_class += np.bincount(classes, minlength=len(self.by_class)) * count
+        self.data_bytes += sum(lengths) * count
+
+    def result(self) -> OpTotals:
+        by_size = dict(zip(SIZE_CLASS_NAMES, self.by_class.tolist(), strict=True))
+        return OpTotals(dict(sorted(self.by_kind.items())), by_size, self.data_bytes)
+
+
+def _save_ops(layout: Layout, census: Census, facts: Facts) -> OpTotals:
+    """Data files' records by the census; all else from one rank of each class."""
+    counts, api = _Counts(), None
+    for rank, rank_count in layout.save_classes():
+        for run in _runs(layout.save(rank)):
+            for draft in run.drafts:
+                if run.part == "data":
+                    api = next((item.api for item in draft if isinstance(item, WriteFile)), api)
+                    draft = tuple(replace(item, records=()) if isinstance(item, WriteFile) else item for item in draft)
+                counts.add_program(lower(draft, facts), rank_count)
+    assert api is not None, "a layout that writes no data file"
+    for record, count in census.records.items():
+        counts.add_writes(record_writes(record, api, facts), count)
+    return counts.result()
+
+
+def _restore_ops(layout: Layout, classes: Iterable[tuple[int, int]], facts: Facts) -> OpTotals:
+    counts = _Counts()
+    # `.metadata` is one and the same value in every rank's steps, and may be gigabytes of frames.
+    shared: dict[int, tuple[Draft, Program]] = {}
+    for rank, rank_count in classes:
+        for run in _runs(layout.restore(rank)):
+            for draft in run.drafts:
+                counts.add_program(_lowered_once(draft, facts, shared), rank_count)
+    return counts.result()
+
+
+def _lowered_once(draft: Draft, facts: Facts, shared: dict[int, tuple[Draft, Program]]) -> Program:
+    if len(draft) != 1 or not isinstance(draft[0], ReadFile):
+        return lower(draft, facts)
+    if id(draft[0]) not in shared:
+        shared[id(draft[0])] = (draft, lower(draft, facts))
+    return shared[id(draft[0])][1]
+
+
+def _runs(steps: Iterable[Step]) -> Iterable[Run]:
+    return (step for step in steps if isinstance(step, Run))
