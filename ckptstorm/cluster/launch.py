@@ -50,8 +50,8 @@ def start_ranks(rank_count: int, arguments: Sequence[str]) -> int:
     process = subprocess.Popen(command, env=environment, start_new_session=True)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        del frame
-        process.send_signal(number)
+        del number, frame
+        process.send_signal(signal.SIGTERM)  # Hydra comments on a SIGINT, on our standard output
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

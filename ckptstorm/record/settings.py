@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from ckptstorm.record.record import StormRecord
+from ckptstorm.units import parse_duration
 
 
 def text(tree: dict[str, Any], *keys: str, default: str = "") -> str:
@@ -55,7 +56,16 @@ def allow(record: StormRecord) -> frozenset[str]:
 def limits(record: StormRecord) -> dict[str, float]:
     """`[slo]`: each key with its limit, as the job holds it (seconds, bytes per second, nanoseconds …)."""
     slo = table(record.job, "slo")
-    return {key: number(slo, key) for key in slo if number(slo, key) > 0}
+    found = {key: _limit(slo, key) for key in slo}
+    return {key: limit for key, limit in found.items() if limit > 0}
+
+
+def _limit(slo: dict[str, Any], key: str) -> float:
+    """A number as it is; a time as a resolved job writes it ("50ms"), in nanoseconds."""
+    try:
+        return float(parse_duration(text(slo, key)))
+    except ValueError:
+        return number(slo, key)
 
 
 def verify_share(record: StormRecord) -> float:
