@@ -50,7 +50,9 @@ def _as_rank(arguments: list[str]) -> int:
     except BaseException:  # noqa: BLE001 - the one place that ends the storm for a bug in the tool itself
         import traceback
 
-        sys.stderr.write(f"ckptstorm: rank {world.rank} on {MPI.Get_processor_name()} raised:\n{traceback.format_exc()}")
+        sys.stderr.write(
+            f"ckptstorm: rank {world.rank} on {MPI.Get_processor_name()} raised:\n{traceback.format_exc()}"
+        )
         sys.stderr.flush()
         world.Abort(EXIT_LOST_RANK)
     # Finalised here, so that `python -m mpi4py` does not take an exit code for a failure and abort.

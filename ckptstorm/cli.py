@@ -79,14 +79,14 @@ def commands() -> None:
 @_SET
 @_JSON
 @click.pass_obj
-def run(cluster: Cluster | None, job_name: str, ranks: int | None, **asked: Any) -> int:
+def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: Any) -> int:
     """Run a storm: a job file, or the name of one that comes with ckptstorm (`list jobs`)."""
     job, text = read_job(job_name, asked["overrides"])
     if cluster is None:
         if ranks is None:
             raise LaunchError(
                 "how many ranks?",
-                f"ckptstorm run {job_name} --ranks 4, or start it under a launcher: srun -n 512 ckptstorm run {job_name}",
+                f"ckptstorm run {job_name} --ranks 4, or under a launcher: srun -n 512 ckptstorm run {job_name}",
             )
         check_all(job, World(ranks, ranks), asked["directory"], asked["results"]).raise_if_stopped()
         return _start(ranks, asked["directory"], asked["results"])
@@ -94,7 +94,8 @@ def run(cluster: Cluster | None, job_name: str, ranks: int | None, **asked: Any)
     from ckptstorm.record import stormjson
     from ckptstorm.record.verdict import verdict
     from ckptstorm.report import terminal
-    from ckptstorm.storm.conduct import Request, conduct
+    from ckptstorm.storm.circumstances import Request
+    from ckptstorm.storm.conduct import conduct
 
     command = shlex.join(["ckptstorm", *sys.argv[1:]])
     request = Request(job, text, asked["directory"], asked["results"], asked["keep_files"], command)

@@ -1,6 +1,7 @@
 """The job: the question a storm answers, as one frozen value (docs/job.md is made from these types).
 
-A field's comment line is its documentation. Defaults are what a user gets who leaves the key out.
+Tables are structs that refuse unknown keys. A field's comment line is its documentation.
+Defaults are what a user gets who leaves the key out.
 Reading a job file, with every error that can hide in one, is in `jobfile`.
 """
 
@@ -31,11 +32,7 @@ class SizeOrAuto(Bytes):
     word = "auto"
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
-    """A table of the job file: unknown keys are refused (msgspec ignores them in dataclasses)."""
-
-
-class StormTable(_Table):
+class StormTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[storm]: how often, and when it is over."""
 
     rounds: Count = 3  # measured rounds: one save with its restore each
@@ -48,7 +45,7 @@ class StormTable(_Table):
     allow: tuple[Literal["tmpfs", "warm"], ...] = ()  # what would else make the record invalid
 
 
-class ModelTable(_Table):
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[model]: what is saved: a name, or an architecture with its constants, or plain bytes."""
 
     name: str | None = None  # a model of `ckptstorm list models`
@@ -68,7 +65,7 @@ class ModelTable(_Table):
     states: Literal["fp32", "bf16"] = "fp32"  # fp32: weight, exp_avg, exp_avg_sq of 4 bytes; bf16: of 2 bytes
 
 
-class ParallelTable(_Table):
+class ParallelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[parallel]: how the model is cut; data parallelism is what is left of the ranks."""
 
     tensor: Count = 1
@@ -79,7 +76,7 @@ class ParallelTable(_Table):
     sharding: Literal["ddp", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "distributed_optimizer"] = "fsdp2"
 
 
-class LayoutTable(_Table):
+class LayoutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[layout]: the framework's file format; its own options stand beside the name."""
 
     name: str = "dcp"
@@ -87,7 +84,7 @@ class LayoutTable(_Table):
     options: dict[str, Any] = {}  # the layout's own keys, checked by the layout
 
 
-class IoTable(_Table):
+class IoTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[io]: how the bytes move."""
 
     engine: str = "auto"
@@ -101,14 +98,14 @@ class IoTable(_Table):
     durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
 
 
-class RestoreTable(_Table):
+class RestoreTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[restore]: who reads what back."""
 
     from_: Literal["auto", "own", "other-node"] = msgspec.field(default="auto", name="from")
     verify: Literal["all"] | Share = "all"  # or the share of the reads that is checked
 
 
-class Fault(_Table):
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[[fault]]: planted on purpose; the record says so."""
 
     ranks: tuple[Natural, ...]
@@ -121,7 +118,7 @@ class Fault(_Table):
     errno: str | None = None  # "EIO", "ENOSPC" …
 
 
-class SloTable(_Table):
+class SloTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[slo]: limits on the worst measured round; `…_median` on the median round."""
 
     save_seconds: Limit | None = None
@@ -141,7 +138,7 @@ class SloTable(_Table):
     open_p99: Duration | None = None
 
 
-class Job(_Table):
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole job file, with every default filled in."""
 
     storm: StormTable = StormTable()
@@ -159,17 +156,18 @@ def to_builtins(job: Job) -> dict[str, Any]:
 
     Keys that a table leaves unset (None) are dropped: absent means absent.
     """
-    tables = {field.name: _plain(getattr(job, field.name)) for field in msgspec.structs.fields(job)}
+    tables = {field.name: plain(getattr(job, field.name)) for field in msgspec.structs.fields(job)}
     tables["layout"] |= tables["layout"].pop("options")
     return tables
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of a job as TOML or JSON would hold it."""
     if isinstance(value, msgspec.Struct):
         pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-        return {name: _plain(inner) for name, inner in pairs if inner is not None}
+        return {name: plain(inner) for name, inner in pairs if inner is not None}
     if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, Duration):
         return duration_word(value)
     if isinstance(value, SizeOrLayout | SizeOrAuto) and value == 0:

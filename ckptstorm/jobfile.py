@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import stat
 import tomllib
@@ -158,7 +157,7 @@ def _unknown_key(key: str, fields: list[str], origin: str, where: str) -> tuple[
         homes = [field.encode_name for field in msgspec.structs.fields(Job) if key in _keys_of(field.type)]
         home = f"; it belongs into [{homes[0]}]" if homes else suggestion(key, fields)
         return f'{origin}: unknown table or key "{key}"{home}', allowed(f"[{name}]" for name in fields)
-    return f'{origin}: [{where}] {key}: unknown key{suggestion(key, fields)}', allowed(fields)
+    return f"{origin}: [{where}] {key}: unknown key{suggestion(key, fields)}", allowed(fields)
 
 
 def _keys_of(table: Any) -> set[str]:
@@ -185,7 +184,7 @@ def _value_sentence(error: str, data: Mapping[str, Any], origin: str) -> tuple[s
         return f"{origin}: {reason}", ""
     field_type, value = _follow(path, data)
     key = f"[{path[0]}] {' '.join(path[1:])}".strip().replace("[fault] [", "[[fault]] entry [")
-    says = _describe(field_type)
+    says = describe(field_type)
     shown = "" if value is _NOTHING else f" = {_short(value)}"
     return f"{origin}: {key}{shown}: {reason}", f"allowed: {says}" if says else ""
 
@@ -210,7 +209,7 @@ def _follow(path: list[str], data: Any) -> tuple[Any, Any]:
     return found, data
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
     """What a type allows, in words."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
@@ -218,11 +217,11 @@ def _describe(kind: Any) -> str:
     if origin is typing.Annotated:
         return _describe_range(arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(text for part in arguments if (text := _describe(part)))
+        return " or ".join(text for part in arguments if (text := describe(part)))
     if origin is tuple:
-        return f"a list of {_describe(arguments[0])}"
+        return f"a list of {describe(arguments[0])}"
     if kind in (SizeOrLayout, SizeOrAuto):
-        return f'"{kind.word}" or {_describe(Bytes)}'
+        return f'"{kind.word}" or {describe(Bytes)}'
     words = {Bytes: 'a size such as "16MiB"', Duration: 'a time such as "30s"', bool: "true or false", str: "a text"}
     return words.get(kind, "a table" if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else "")
 
@@ -264,8 +263,3 @@ def _short(value: Any) -> str:
 
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def job_home(path: str) -> str:
-    """The name a job goes by in reports: its file's stem."""
-    return os.path.splitext(os.path.basename(path))[0]

@@ -70,7 +70,7 @@ class Mismatch:
         offset_bytes: of the first byte that differs, in the file.
         expected, found: that byte.
         differing_bytes: how many bytes of the read differ.
-        stamp: what the page that was found there says of itself ("round 1, rank 3, offset 8192"), or why it says nothing.
+        stamp: what the page found there says of itself ("round 1, rank 3, offset 8192"), or why nothing.
     """
 
     file: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,27 +60,27 @@ def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
     name = job.model.name or job.model.architecture or "opaque shards"
     per_node = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
     memory = per_node * largest * job.io.queue_depth * job.io.threads
+    nodes = "1 node" if world.node_count == 1 else f"{world.node_count:,} nodes"
     lines = [
-        f"{name}, {job.layout.name}, {job.parallel.sharding}: {sums.rank_count:,} ranks on {world.node_count:,} nodes",
+        f"{name}, {job.layout.name}, {job.parallel.sharding}: {sums.rank_count:,} ranks on {nodes}",
         "",
         f"checkpoint   {bytes_text(sums.data_bytes + sums.commit_bytes)} in {sums.file_count:,} files"
         f" ({bytes_text(sums.commit_bytes)} of it written by the commit)",
         f"per rank     least {bytes_text(sums.bytes_per_rank_least)}, median {bytes_text(sums.bytes_per_rank_median)},"
         f" most {bytes_text(sums.bytes_per_rank_most)}",
         f"records      {sums.record_count:,} ({sums.tensor_count:,} tensors)",
-        f"restore      reads {bytes_text(sums.restore.data_bytes)}:"
-        f" {sums.read_multiplier:.3g} times the checkpoint",
+        f"restore      reads {bytes_text(sums.restore.data_bytes)}: {sums.read_multiplier:.3g} times the checkpoint",
         f"buffers      {bytes_text(memory)} a node: {per_node} ranks, largest op {bytes_text(largest)}",
-        f"collectives  {_collectives(sums)}",
+        *textwrap.wrap(_collectives(sums), 80, initial_indent="collectives  ", subsequent_indent=" " * 13),
         "",
         f"{'':{_COLUMN}} {'save':>16} {'restore':>16}",
         *_counts("data ops", sums.save.data_by_size, sums.restore.data_by_size),
         *_counts("other ops", _others(sums.save.by_kind), _others(sums.restore.by_kind)),
     ]
     if note := restore_note(job, world):
-        lines += ["", note]
+        lines += ["", *textwrap.wrap(note, 80)]
     if not sums.is_restore_exact:
-        lines += ["", "restore ops: one rank of each class of equal shards was counted for all of its class"]
+        lines += ["", "restore ops: one rank of each class of equal shards counts for all of its class"]
     return "\n".join(lines)
 
 
@@ -96,10 +97,14 @@ def _counts(title: str, save: dict[str, int], restore: dict[str, int]) -> list[s
     names = [name for name in {**save, **restore} if save.get(name) or restore.get(name)]
     word = "up to " if title == "data ops" else ""
     rows = [
-        f"  {(word + name).replace('up to more', 'above 256M'):<{_COLUMN}} {save.get(name, 0):>14,} {restore.get(name, 0):>16,}"
+        f"  {_class_name(word + name):<{_COLUMN}} {save.get(name, 0):>14,} {restore.get(name, 0):>16,}"
         for name in names
     ]
     return [f"{title:<{_COLUMN}} {sum(save.values()):>16,} {sum(restore.values()):>16,}", *rows]
+
+
+def _class_name(name: str) -> str:
+    return name.replace("up to more", "above 256M")
 
 
 def _steps_data(steps: tuple[Step, ...], lowered: Any) -> list[dict[str, Any]]:

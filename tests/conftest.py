@@ -19,7 +19,7 @@ _ROOT = str(Path(__file__).parents[1])
 
 
 def _import_the_installed_package() -> None:
-    """pytest puts the source tree first on the path; what is tested must be what was installed, compiled parts and all."""
+    """What is tested must be what was installed; but pytest puts the source tree first on the path."""
     path = sys.path[:]
     sys.path[:] = [entry for entry in path if entry != _ROOT]
     try:

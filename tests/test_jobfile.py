@@ -68,8 +68,10 @@ def test_what_is_no_override_is_refused(override):
 
 def test_overrides_change_the_job():
     """A value is read as TOML; a bare word is a string; the last one wins."""
-    job = decode("[storm]\nrounds = 1", "x", ["storm.rounds=7", "model.name=gpt2-124m", 'storm.interval="2s"', "storm.rounds=8"])
-    assert (8, "gpt2-124m", 2 * 10**9) == (job.storm.rounds, job.model.name, job.storm.interval)
+    job = decode(
+        "[storm]\nrounds = 1", "x", ["storm.rounds=7", "model.name=gpt2-124m", 'storm.interval="2s"', "storm.rounds=8"]
+    )
+    assert (job.storm.rounds, job.model.name, job.storm.interval) == (8, "gpt2-124m", 2 * 10**9)
 
 
 def test_an_override_cannot_smuggle_in_a_second_key():
@@ -80,7 +82,7 @@ def test_an_override_cannot_smuggle_in_a_second_key():
 def test_layout_options_are_kept_for_the_layout():
     """Keys of [layout] that are not ours belong to the layout."""
     job = decode('[layout]\nname = "dcp"\nthreads = 2\noverwrite = true', "x")
-    assert ({"threads": 2}, True) == (job.layout.options, job.layout.overwrite)
+    assert (job.layout.options, job.layout.overwrite) == ({"threads": 2}, True)
 
 
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.toml")), ids=lambda path: path.stem)
@@ -95,7 +97,7 @@ def test_shipped_jobs_decode_and_survive_the_round_trip(path):
 def test_a_shipped_job_is_found_by_its_name():
     """`run laptop` needs no path."""
     assert "laptop" in [path.stem for path in shipped_jobs()]
-    assert "gpt2-124m" == read_job("laptop")[0].model.name
+    assert read_job("laptop")[0].model.name == "gpt2-124m"
 
 
 def test_files_that_are_no_jobs(tmp_path):
@@ -130,9 +132,15 @@ def _mutate(text, chance):
             chance.shuffle(lines)
             text = "".join(lines)
         elif way == 3:
-            text = text.replace(chance.choice(["3", '"', "true", "fsdp2", "=", "name"]), chance.choice(["-1", "1e999", "{}", "[]", "nan"]), 1)
+            text = text.replace(
+                chance.choice(["3", '"', "true", "fsdp2", "=", "name"]),
+                chance.choice(["-1", "1e999", "{}", "[]", "nan"]),
+                1,
+            )
         elif way == 4:
-            text += chance.choice(["\n[io]\n", "\n[[fault]]\n", "\nstorm.rounds = 2\n", "\n[model]\nlayers = 2\n", "\nx = 1979-05-27\n"])
+            text += chance.choice(
+                ["\n[io]\n", "\n[[fault]]\n", "\nstorm.rounds = 2\n", "\n[model]\nlayers = 2\n", "\nx = 1979-05-27\n"]
+            )
         else:
             text = text[:at] + text[:at] + text[at:]
     return text
@@ -160,7 +168,9 @@ _VALUES = st.recursive(
     max_leaves=6,
 )
 _TABLE_NAMES = st.sampled_from(["storm", "model", "parallel", "layout", "io", "restore", "slo", "fault"])
-_KEYS = st.sampled_from(["rounds", "name", "engine", "from", "verify", "timeout", "layers", "ranks", "op", "allow", "x"])
+_KEYS = st.sampled_from(
+    ["rounds", "name", "engine", "from", "verify", "timeout", "layers", "ranks", "op", "allow", "x"]
+)
 
 
 @given(st.dictionaries(_TABLE_NAMES, _VALUES | st.dictionaries(_KEYS, _VALUES, max_size=4), max_size=4))
@@ -181,5 +191,5 @@ def test_a_fifo_is_read_like_a_file(tmp_path):
     if os.fork() == 0:
         fifo.write_text("[storm]\nrounds = 5\n")
         os._exit(0)
-    assert 5 == read_job(str(fifo))[0].storm.rounds
+    assert read_job(str(fifo))[0].storm.rounds == 5
     os.wait()

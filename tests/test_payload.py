@@ -50,7 +50,7 @@ def test_each_page_names_its_origin():
     for page in range(1, 5):
         at = page * PAGE_BYTES - 704
         stamp = content[at : at + STAMP_BYTES].view(STAMP_DTYPE)[0]
-        assert (STAMP_MAGIC, 3, 0xABCDEF, -1) == tuple(int(stamp[name]) for name in ("magic", "rank", "storm", "round"))
+        assert tuple(int(stamp[name]) for name in ("magic", "rank", "storm", "round")) == (STAMP_MAGIC, 3, 0xABCDEF, -1)
         assert (payload.file_key("__3_0.distcp"), page * PAGE_BYTES) == (int(stamp["file"]), int(stamp["offset_bytes"]))
 
 
@@ -96,7 +96,7 @@ def test_one_flipped_bit_is_found_and_named(at, bit, offset):
     ("other", "says"),
     [
         (lambda: _bytes(Payload(3, 1), _PATH, PAGE_BYTES, 8192), "this storm, round 1, rank 3, this file, offset 4096"),
-        (lambda: _bytes(Payload(3, 1), Path(1, "__2_0.distcp", rank=2), 0, 8192), "this storm, round 1, rank 2, another file"),
+        (lambda: _bytes(Payload(3, 1), Path(1, "x", rank=2), 0, 8192), "this storm, round 1, rank 2, another file"),
         (lambda: _bytes(Payload(3, 0), _PATH, 0, 8192), "this storm, round 0"),
         (lambda: _bytes(Payload(4, 1), _PATH, 0, 8192), "another storm"),
         (lambda: np.zeros(8192, dtype=np.uint8), "holds zeros"),

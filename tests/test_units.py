@@ -32,7 +32,9 @@ def test_sizes(text, size):
         assert size == parse_bytes(text)
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "-1", "4XiB", "1.0001B", "1e6", "nan", "１KiB\n2", True, 1.5, None, "9" * 30])
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "-1", "4XiB", "1.0001B", "1e6", "nan", "1KiB\n2", True, 1.5, None, "9" * 30]
+)
 def test_bad_sizes(text):
     """Anything else is a ValueError that says what a size looks like."""
     with pytest.raises(ValueError, match="expected a size"):
@@ -40,7 +42,8 @@ def test_bad_sizes(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "ns"), [("30s", 30 * 10**9), ("200ms", 2 * 10**8), ("10min", 600 * 10**9), ("1h", 3600 * 10**9), (0, 0), ("0", 0)]
+    ("text", "ns"),
+    [("30s", 30 * 10**9), ("200ms", 2 * 10**8), ("10min", 600 * 10**9), ("1h", 3600 * 10**9), (0, 0), ("0", 0)],
 )
 def test_durations(text, ns):
     """Times carry their unit; only zero may go without."""
@@ -56,7 +59,7 @@ def test_bad_durations(text):
 
 def test_rates():
     """A rate says per second."""
-    assert 1000 == parse_rate_per_s("1000/s")
+    assert parse_rate_per_s("1000/s") == 1000
     with pytest.raises(ValueError, match="expected a rate"):
         parse_rate_per_s("1000")
 
@@ -70,7 +73,14 @@ def test_duration_word_is_the_way_back(ns):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1503238554, "1.40 GiB"), (1048575, "1.00 MiB"), (1 << 60, "1.00 EiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1503238554, "1.40 GiB"),
+        (1048575, "1.00 MiB"),
+        (1 << 60, "1.00 EiB"),
+    ],
 )
 def test_bytes_text(value, text):
     """Three digits, and never 1024 of a unit."""
@@ -79,7 +89,8 @@ def test_bytes_text(value, text):
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [(0, "0 ns"), (999, "999 ns"), (4310, "4.31 us"), (999_999, "1.00 ms"), (94 * 10**9, "94.0 s"), (725 * 10**9, "12 min 5 s"),
+    [(0, "0 ns"), (999, "999 ns"), (4310, "4.31 us"), (999_999, "1.00 ms"), (94 * 10**9, "94.0 s"),
+     (725 * 10**9, "12 min 5 s"),
      (12_000 * 10**9, "3 h 20 min")],
 )  # fmt: skip
 def test_time_text(ns, text):

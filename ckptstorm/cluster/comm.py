@@ -26,6 +26,11 @@ _NAP_MOST_CROWDED_S = 5e-3
 PIECE_BYTES = 64 << 20
 
 
+def mpi_library() -> str:
+    """The MPI library that this process runs on, in its own words."""
+    return MPI.Get_library_version().splitlines()[0].strip().rstrip("\x00")
+
+
 def _no_tick() -> None:
     """For waits in which nothing needs to happen."""
 

@@ -95,5 +95,5 @@ def _finder() -> _Received:
         if isinstance(finder, _Received):
             return finder
     finder = _Received()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
     return finder

@@ -17,6 +17,7 @@ from types import FrameType
 
 from ckptstorm.errors import LaunchError
 
+
 def find_mpiexec() -> str:
     """The mpiexec of this Python's own environment, else the one on PATH.
 

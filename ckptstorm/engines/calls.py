@@ -65,7 +65,12 @@ class OpenFiles:
 
     def _close(self, row: tuple[int, ...]) -> Call:
         fd = self._fds.pop(row[3], -1)
-        return lambda: os.close(fd) or 0
+
+        def call() -> int:
+            os.close(fd)
+            return 0
+
+        return call
 
     def _on_fd(self, row: tuple[int, ...], make: Callable[[int], object]) -> Call:
         fd = self._fds.get(row[3], -1)

@@ -73,7 +73,14 @@ class Prepared(Protocol):
         """Close what the program left open, free the buffers, say what there is to say."""
 
 
-class Engine(Protocol):
+class Preparer(Protocol):
+    """What a storm needs of an engine once it is made (a wrapper around one has no more than this)."""
+
+    def prepare(self, program: Program, payload: Payload) -> Prepared:
+        """Allocate all that running needs; called before the release, moves nothing."""
+
+
+class Engine(Preparer, Protocol):
     """How bytes move.
 
     Attributes:

@@ -7,7 +7,6 @@ ten thousand ops per second and rank the instrument shows; the native engine is 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -61,7 +60,7 @@ class PosixProgram:
         lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], _WRITES + _READS)]
         # np.full, not np.zeros: the pages are touched here and not within the storm.
         self._buffer = np.full(int(lengths.max(initial=0)), 0, dtype=np.uint8)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(self._buffer.data)
         self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
         self._mismatches: list[Mismatch] = []
         self._has_failed = False
@@ -151,4 +150,3 @@ class PosixProgram:
         if file not in self._images:
             self._images[file] = self._payload.image(self._program.paths[file])
         return self._images[file]
-

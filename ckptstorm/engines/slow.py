@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckptstorm.clock import monotonic_ns
-from ckptstorm.engines.contract import Engine, Notes, Prepared
+from ckptstorm.engines.contract import Notes, Prepared, Preparer
 from ckptstorm.payload import Payload
 from ckptstorm.program import Kind, Program
 from ckptstorm.sinks import OPS_DONE, STOP, Int64s, Sink
@@ -50,17 +50,8 @@ def errno_number(name: str) -> int:
 class SlowEngine:
     """An engine with faults planted; everything else is the wrapped engine's."""
 
-    moves_data = True
-    honours: dict[str, tuple[object, ...]] = {}  # noqa: RUF012 - asked of the wrapped engine, never of this one
-
-    def __init__(self, inner: Engine, planted: tuple[Planted, ...], on_error: str) -> None:
-        self.name = inner.name
+    def __init__(self, inner: Preparer, planted: tuple[Planted, ...], on_error: str) -> None:
         self._inner, self._planted, self._on_error = inner, planted, on_error
-
-    @classmethod
-    def missing(cls) -> str:
-        """Never asked for by name."""
-        return ""
 
     def prepare(self, program: Program, payload: Payload) -> Prepared:
         """See `contract.Engine.prepare`."""

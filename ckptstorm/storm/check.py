@@ -174,7 +174,9 @@ def _space(job: Job, sums: Totals, mount: Mount) -> Finding:
         f"{bytes_text(mount.free_bytes)} free on {mount.mount_point}"
     )
     if need > mount.free_bytes:
-        return Finding("space", "stops", f"not enough space: {sentence}", "free some, or cut the job: --set model.layers=2")
+        return Finding(
+            "space", "stops", f"not enough space: {sentence}", "free some, or cut the job: --set model.layers=2"
+        )
     return Finding("space", "fine", sentence)
 
 

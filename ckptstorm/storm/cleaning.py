@@ -11,6 +11,7 @@ from ckptstorm.jobfile import from_builtins
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import created_files
 from ckptstorm.storm import ground
+from ckptstorm.storm.manifest import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def clean(directory: str) -> Cleaned:
     runner = ground.running_storm(directory)
     if runner:
         raise PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "stop it first")
-    job = from_builtins(manifest.job, f"{directory}/{ground.MANIFEST}")
+    job = from_builtins(manifest.job, f"{directory}/{MANIFEST}")
     world = World(manifest.rank_count, manifest.rank_count)
     root_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     removed = 0
@@ -63,7 +64,7 @@ def clean(directory: str) -> Cleaned:
                 for rank in range(manifest.rank_count):
                     removed += ground.remove_files(root_fd, step, created_files(job, world, rank))
                 ground.remove_step(root_fd, step)
-        os.unlink(ground.MANIFEST, dir_fd=root_fd)
+        os.unlink(MANIFEST, dir_fd=root_fd)
         left = tuple(sorted(os.listdir(root_fd)))
     except OSError as error:
         raise PlaceError(f"{directory}: cannot be cleaned: {error.strerror}: {error.filename}") from None

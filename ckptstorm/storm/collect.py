@@ -72,9 +72,7 @@ def _planned(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     )
 
 
-def _words_of_all(
-    cluster: Cluster, observed: Observed
-) -> tuple[tuple[Failure, ...], tuple[MismatchSeen, ...]]:
+def _words_of_all(cluster: Cluster, observed: Observed) -> tuple[tuple[Failure, ...], tuple[MismatchSeen, ...]]:
     """Error classes and mismatches; words travel only when some rank has any."""
     host = cluster.place.host
     failed = failures(observed, host)[:_DESCRIBED]
@@ -85,8 +83,6 @@ def _words_of_all(
     texts = [json.loads(text) for text in cluster.texts_on_rank_0(json.dumps(words))]
     merged = merge_failures(Failure(**one) for text in texts for one in text["failures"])
     seen = [
-        MismatchSeen(rank, text["host"], sentence)
-        for rank, text in enumerate(texts)
-        for sentence in text["mismatches"]
+        MismatchSeen(rank, text["host"], sentence) for rank, text in enumerate(texts) for sentence in text["mismatches"]
     ]
     return merged, tuple(seen[:_DESCRIBED])

@@ -7,51 +7,32 @@ import platform
 import secrets
 import time
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-import ckptstorm
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.filesystems.mount import RESIDENCY_TYPES
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.measure.rows import Phase
 from ckptstorm.model.parallel import World
+from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import Kind, Program
-from ckptstorm.record.record import Node, StormRecord
+from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground
-from ckptstorm.storm.check import Preflight, check
+from ckptstorm.storm.check import check
+from ckptstorm.storm.circumstances import Request, blank_record
 from ckptstorm.storm.crew import Crew, LoweredRun, lowered
 from ckptstorm.storm.lookout import LookOut
+from ckptstorm.storm.manifest import Manifest
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
 from ckptstorm.storm.session import order, take_part, tell
-from ckptstorm.plan import facts_of, plan
 
 Ended = Literal["complete", "storage_failed", "lost_rank", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asks of a storm.
-
-    Attributes:
-        job, job_text: resolved, and as it stands in the file.
-        directory, results: --dir and --results.
-        keeps_files: --keep-files.
-        command: the command line, for the record.
-    """
-
-    job: Job
-    job_text: str
-    directory: str
-    results: str
-    keeps_files: bool
-    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
     try:
-        recorder = Recorder(_blank(storm_id, request, preflight, cluster, hosts), request.results)
+        recorder = Recorder(blank_record(storm_id, request, preflight, cluster, hosts), request.results)
         orders = Orders(
             storm_id,
             secrets.randbits(63),
@@ -162,78 +143,12 @@ class _OpNamer:
         return None
 
 
-def _manifest(storm_id: str, job: Job, cluster: Cluster) -> ground.Manifest:
+def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
     steps = ground.step_names(job.storm.warmup + job.storm.rounds, job.layout.overwrite)
     distinct = tuple(dict.fromkeys(steps))
-    return ground.Manifest(
+    return Manifest(
         storm_id, to_builtins(job), cluster.rank_count, distinct, platform.node(), os.getpid(), is_made=False
     )
-
-
-def _blank(
-    storm_id: str, request: Request, preflight: Preflight, cluster: Cluster, hosts: list[str]
-) -> StormRecord:
-    """The record before the first phase."""
-    node_of_rank = tuple(int(node) for node in cluster.node_of_rank)
-    nodes = []
-    for node in range(max(node_of_rank) + 1):
-        ranks = [rank for rank, at in enumerate(node_of_rank) if at == node]
-        nodes.append(Node(hosts[ranks[0]], len(ranks)))
-    job = request.job
-    asked = {
-        "io.engine": (job.io.engine, preflight.engine),
-        "io.block_size": (_word(job.io.block_size, "auto"), str(preflight.block_size_bytes)),
-        "io.durability": (job.io.durability, job.io.durability),
-        "restore.from": (job.restore.from_, _reader(job, cluster)),
-    }
-    return StormRecord(
-        storm_id, to_builtins(job), request.job_text, asked, _environment(request, preflight), tuple(nodes), node_of_rank, ()
-    )
-
-
-def _word(size: int, word: str) -> str:
-    return str(int(size)) if size else word
-
-
-def _reader(job: Job, cluster: Cluster) -> str:
-    if job.restore.from_ != "auto":
-        return job.restore.from_
-    return "other-node" if len(set(cluster.node_of_rank.tolist())) > 1 else "own"
-
-
-def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
-    mount = preflight.mount
-    packages = ("numpy", "mpi4py", "h5py", "msgspec")
-    versions = {name: metadata.version(name) for name in packages}
-    versions |= {"ckptstorm": ckptstorm.__version__, "python": platform.python_version(), "linux": platform.release()}
-    versions["mpi"] = _mpi_library()
-    return {
-        "engine": {"name": preflight.engine, "moves_data": preflight.engine != "null"},
-        "mount": {
-            "type": mount.type,
-            "source": mount.source,
-            "path": mount.mount_point,
-            "options": mount.options,
-            "block_size_bytes": mount.block_size_bytes,
-            "size_bytes": mount.size_bytes,
-            "free_bytes": mount.free_bytes,
-        },
-        "directory": os.path.abspath(request.directory),
-        "command": request.command,
-        "versions": versions,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "cpu_count": os.cpu_count() or 0,
-        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in _SLURM_FACTS},
-    }
-
-
-_SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_STEP_ID", "SLURM_NTASKS")
-
-
-def _mpi_library() -> str:
-    from mpi4py import MPI
-
-    return MPI.Get_library_version().splitlines()[0].strip().rstrip("\x00")
 
 
 def _finish(claimed: ground.Ground, recorder: Recorder, request: Request, outcome: Outcome) -> Conducted:
@@ -254,6 +169,8 @@ def _ending(outcome: Outcome, record: StormRecord) -> tuple[Ended, str]:
     if outcome == Outcome.FAILED:
         failures = [failure for phase in record.phases for failure in phase.failures]
         first = failures[0] if failures else None
-        told = f"{first.errno} at {first.op} of {first.file} on rank {first.rank} ({first.host})" if first else "an error"
+        told = (
+            f"{first.errno} at {first.op} of {first.file} on rank {first.rank} ({first.host})" if first else "an error"
+        )
         return "storage_failed", f"the storage answered {told}"
     return "complete", ""

@@ -10,7 +10,7 @@ from typing import Literal
 from ckptstorm import registry
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.engines import ENGINES
-from ckptstorm.engines.contract import Engine, Setup
+from ckptstorm.engines.contract import Preparer, Setup
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
 from ckptstorm.job import Fault, Job, verify_share
 from ckptstorm.lowering import lower
@@ -75,22 +75,20 @@ class Crew:
         """The content of the files of a round."""
         return Payload(self.orders.seed, round_number)
 
-    def engine(self, phase: Phase, round_number: int) -> Engine:
+    def engine(self, phase: Phase, round_number: int) -> Preparer:
         """The engine of a phase, with the faults planted that the job asks for there."""
-        engine: Engine = registry.find("engine", ENGINES, self.orders.engine)(self._setup)
-        planted = tuple(
-            _planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number)
-        )
+        engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(self._setup)
+        planted = tuple(_planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number))
         return SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
 
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self.root_fd)
 
-    def clean_up_engine(self) -> Engine:
+    def clean_up_engine(self) -> Preparer:
         """For deleting: whatever happened before, every file is tried."""
         name = self.orders.engine if self.orders.engine in _DELETERS else "posix"
-        engine: Engine = registry.find("engine", ENGINES, name)(Setup(self.root_fd, on_error="continue"))
+        engine: Preparer = registry.find("engine", ENGINES, name)(Setup(self.root_fd, on_error="continue"))
         return engine
 
     def _falls_here(self, fault: Fault, phase: Phase, round_number: int) -> bool:

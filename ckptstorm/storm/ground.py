@@ -10,42 +10,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
+import itertools
 import os
 import platform
-import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ckptstorm.errors import PlaceError, StormError
+from ckptstorm.storm.manifest import MANIFEST, Manifest, read, to_json
 
-MANIFEST = ".ckptstorm"
-_MANIFEST_BYTES_MAX = 64 << 20
+#: A foreign directory is not listed to its end to be refused.
+_LOOKED_AT = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What is known of a marked directory.
-
-    Attributes:
-        storm_id: whose it is.
-        job: the resolved job, plain values.
-        rank_count: of the storm's world.
-        steps: every step directory that the storm may have made.
-        host, pid: of rank 0 while it runs.
-        is_made: whether the storm made the directory itself (then clean-up removes it).
-    """
-
-    storm_id: str
-    job: dict[str, Any]
-    rank_count: int
-    steps: tuple[str, ...]
-    host: str
-    pid: int
-    is_made: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +62,11 @@ def inspect(directory: str) -> None:
     if not stat.S_ISDIR(mode):
         raise PlaceError(f"{directory}: is not a directory", "name a new or an empty directory with --dir")
     entries = _entries(directory)
-    if MANIFEST in entries:
+    if os.path.lexists(os.path.join(directory, MANIFEST)):
         raise _marked(directory)
     if entries:
         raise PlaceError(
-            f"{directory}: is not empty ({len(entries)} entries, such as {sorted(entries)[0]!r}) and not ours",
+            f"{directory}: is not empty ({len(entries)} or more entries, such as {sorted(entries)[0]!r}) and not ours",
             "a storm writes only into a directory of its own: name a new or an empty one with --dir",
         )
     if not os.access(directory, os.W_OK | os.X_OK):
@@ -116,11 +93,9 @@ def claim(directory: str, manifest: Manifest) -> Ground:
         raise PlaceError(f"{directory}: cannot be made and marked: {error.strerror}") from None
     with contextlib.suppress(OSError):  # some mounts have no locks; the mark itself still keeps others out
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    made = Manifest(
-        manifest.storm_id, manifest.job, manifest.rank_count, manifest.steps, manifest.host, manifest.pid, is_made
-    )
+    made = replace(manifest, is_made=is_made)
     try:
-        os.write(lock_fd, _to_json(made).encode())
+        os.write(lock_fd, to_json(made).encode())
         os.fsync(lock_fd)
     except OSError as error:
         ground = Ground(directory, root_fd, lock_fd, made)
@@ -156,7 +131,7 @@ def open_root(directory: str, storm_id: str) -> int:
     except OSError as error:
         raise PlaceError(f"{directory}: cannot be opened on {platform.node()}: {error.strerror}") from None
     try:
-        found = _read(root_fd).storm_id
+        found = read(root_fd).storm_id
     except (OSError, PlaceError):
         found = ""
     if found != storm_id:
@@ -182,7 +157,7 @@ def read_manifest(directory: str) -> Manifest:
         reason = "is a symbolic link or no directory" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
         raise PlaceError(f"{directory}: {reason}") from None
     try:
-        return _read(fd)
+        return read(fd)
     except FileNotFoundError:
         raise PlaceError(f"{directory}: not marked by ckptstorm (no {MANIFEST}), so it is left alone") from None
     except OSError as error:
@@ -278,7 +253,8 @@ def _inspect_parent(directory: str) -> None:
 
 def _entries(directory: str) -> list[str]:
     try:
-        return os.listdir(directory)
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
     except OSError as error:
         raise PlaceError(f"{directory}: cannot be listed: {error.strerror}") from None
 
@@ -294,35 +270,3 @@ def _marked(directory: str) -> StormError:
         f"{directory}: still holds the files of storm {manifest.storm_id}",
         f"remove them with: ckptstorm clean {directory}",
     )
-
-
-def _read(root_fd: int) -> Manifest:
-    fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
-    with os.fdopen(fd, "rb") as file:
-        raw = file.read(_MANIFEST_BYTES_MAX)
-    try:
-        found = json.loads(raw)
-        return Manifest(
-            str(found["storm_id"]),
-            dict(found["job"]),
-            int(found["rank_count"]),
-            _step_names_of(found["steps"]),
-            str(found["host"]),
-            int(found["pid"]),
-            bool(found["is_made"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise PlaceError(f"{MANIFEST}: damaged: not what ckptstorm writes") from None
-
-
-def _step_names_of(listed: list[object]) -> tuple[str, ...]:
-    """A mark may come from a stranger: only names that a storm of ours gives are ever entered."""
-    names = tuple(str(name) for name in listed)
-    if not all(re.fullmatch(r"step-[0-9]{1,12}", name) for name in names):
-        raise ValueError("not a step directory's name")
-    return names
-
-
-def _to_json(manifest: Manifest) -> str:
-    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "is_made")
-    return json.dumps({"ckptstorm": 1} | {name: getattr(manifest, name) for name in names}, indent=1) + "\n"

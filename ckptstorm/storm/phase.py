@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
-from ckptstorm.cluster.clocks import ClockOffset, measure_offset
+from ckptstorm.cluster.clocks import measure_offset
 from ckptstorm.cluster.comm import Cluster
-from ckptstorm.engines.contract import Engine, Prepared
+from ckptstorm.engines.contract import Prepared, Preparer
 from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.payload import Payload
@@ -162,7 +162,7 @@ class PhaseRun:
         self._coordination_ns += monotonic_ns() - before_ns
 
 
-def prepared_stages(steps: Sequence[Lowered], engine: Engine, payload: Payload, step: str) -> list[Stage]:
+def prepared_stages(steps: Sequence[Lowered], engine: Preparer, payload: Payload, step: str) -> list[Stage]:
     """Lowered steps with the engine's buffers allocated: nothing of this falls into the phase's time."""
     stages: list[Stage] = []
     for entry in steps:

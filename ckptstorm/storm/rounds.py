@@ -14,9 +14,12 @@ import numpy as np
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
 from ckptstorm.cluster.comm import Cluster
+from ckptstorm.measure.durable import is_every_file_synced
+from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import Phase
-from ckptstorm.program import SYNCS
+from ckptstorm.program import Program
 from ckptstorm.record.record import PhaseRecord
+from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, settle
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.crew import Crew, Lowered, LoweredRun
@@ -54,6 +57,7 @@ class Rounds:
         self._steps = ground.step_names(crew.round_count, crew.job.layout.overwrite)
         self._present: list[int] = []  # rounds whose files are there
         self._costs = measure_costs(crew.cluster)
+        self._claims_durable = _claims_durable(crew)
         self._last_save_ns = 0
         self._resident_share = -1.0
 
@@ -88,7 +92,7 @@ class Rounds:
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step)
-        self._watch.is_sync_due = phase == Phase.SAVE and _claims_durable(crew)
+        self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
         seen = self._phase_run().run(phase, number, stages)
         self._keep(seen, self._resident_share if phase == Phase.RESTORE else -1.0)
         return self._agree(seen)
@@ -96,7 +100,7 @@ class Rounds:
     def _settle(self, number: int, step: str) -> Outcome:
         """Drain what was not synced, drop the page cache, and look whether it let go."""
         crew = self._crew
-        steps = () if _claims_durable(crew) else crew.drain
+        steps = () if self._claims_durable else crew.drain
         stages = prepared_stages(steps, crew.engine(Phase.SETTLE, number), crew.payload(number), step)
         self._watch.is_sync_due = False
         seen = self._phase_run().run(Phase.SETTLE, number, stages)
@@ -174,9 +178,19 @@ def measure_costs(cluster: Cluster) -> Costs:
 
 
 def _claims_durable(crew: Crew) -> bool:
-    """Whether the plan syncs anything, or opens with O_DSYNC: then each file must be synced after its last write."""
-    durability = crew.job.io.durability
-    if durability != "layout":
-        return durability != "none"
+    """Whether the plan itself, run without an error, leaves each file synced after its last write.
+
+    A layout may sync too early (DCP on large blocks writes the end of `.metadata` after its fsync),
+    or not at all: then nothing is claimed, the record says so, and the drain is measured.
+    """
+    if crew.job.io.durability == "none":
+        return False
     programs = [program for stage in crew.save if isinstance(stage, LoweredRun) for program in stage.programs]
-    return any(bool(np.isin(program.ops["kind"], SYNCS).any()) for program in programs)
+    is_claimed = is_every_file_synced([_in_order(program) for program in programs])
+    return not crew.cluster.greatest(np.array([not is_claimed], dtype=np.int8))[0]
+
+
+def _in_order(program: Program) -> PartRun:
+    """A program as if each op had succeeded, one nanosecond after the other."""
+    ends = np.arange(1, len(program.ops) + 1, dtype=np.int64)
+    return PartRun(program, OpTimes(ends, ends, program.expected_bytes()), len(program.ops))

@@ -54,9 +54,7 @@ def end(cluster: Cluster, exit_code: int) -> None:
     tell(cluster, Ending(exit_code).to_message())
 
 
-def take_part(
-    cluster: Cluster, orders: Orders, keeper: Keeper | None, make_look_out: LookOutMaker | None
-) -> Outcome:
+def take_part(cluster: Cluster, orders: Orders, keeper: Keeper | None, make_look_out: LookOutMaker | None) -> Outcome:
     """One storm, on every rank at the same time.
 
     Raises:

@@ -63,7 +63,7 @@ def _most_read(crew: Crew, step: str) -> list[str]:
     return [location for location, _ in volume.most_common(_FILES_LOOKED_AT)]
 
 
-class _opened:  # noqa: N801 - reads as a verb
+class _opened:
     """A file open for looking at; the descriptor is -1 when it is not there."""
 
     def __init__(self, root_fd: int, location: str) -> None:

@@ -21,8 +21,13 @@ from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, Sink
 class Underway(Protocol):
     """A program that is running."""
 
-    program: Program
-    sink: Sink
+    @property
+    def program(self) -> Program:
+        """What is to be run."""
+
+    @property
+    def sink(self) -> Sink:
+        """Where its times go."""
 
 
 #: What rank 0 does with everyone's board lines (progress, time-outs); it may raise.

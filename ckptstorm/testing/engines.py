@@ -1,7 +1,7 @@
 """The contract suite of engines: subclass `EngineContract`, say how to make one, inherit the tests.
 
-    class TestMine(EngineContract):
-        def make(self, setup): return MyEngine(setup)
+class TestMine(EngineContract):
+    def make(self, setup): return MyEngine(setup)
 """
 
 from __future__ import annotations

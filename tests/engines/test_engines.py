@@ -7,10 +7,10 @@ import os
 
 import pytest
 
+from ckptstorm.engines.contract import Setup
 from ckptstorm.engines.null import NullEngine
 from ckptstorm.engines.posix import PosixEngine
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
-from ckptstorm.engines.contract import Setup
 from ckptstorm.payload import Payload
 from ckptstorm.program import Kind
 from ckptstorm.sinks import STOP, KeepTimes

@@ -14,11 +14,5 @@ def _run(self, sink, first, stop):
 
 if os.environ.get("PMI_RANK") == os.environ["RAISE_ON_RANK"]:
     posix.PosixProgram.run = _run
-    try:
-        from ckptstorm.engines import native_engine
-    except ImportError:
-        pass
-    else:
-        pass
     null.NullProgram.run = _run
 __main__.main()

@@ -49,10 +49,10 @@ def test_a_storm_moves_exactly_what_was_planned(storm, place, ranks):
         assert sum(int(program.expected_bytes().sum()) for program in programs) == found["bytes"]
         ops = found["data_op_count"] + found["metadata_op_count"] + found["sync_count"]
         assert sum(len(program.ops) for program in programs) == ops
-        assert 0 == found["error_count"]
+        assert found["error_count"] == 0
     assert {"job.toml", "results"} == set(os.listdir(place))
-    assert "all" == ended.data["receipts"]["verified"]["state"]
-    assert "yes" == ended.data["receipts"]["durable"]["state"]
+    assert ended.data["receipts"]["verified"]["state"] == "all"
+    assert ended.data["receipts"]["durable"]["state"] == "yes"
 
 
 def test_kept_files_hold_the_payload_and_are_cleaned_by_name(storm, ckptstorm, place):
@@ -68,16 +68,16 @@ def test_kept_files_hold_the_payload_and_are_cleaned_by_name(storm, ckptstorm, p
     assert (content == expected).all()
 
     refused = storm()
-    assert 2 == refused.code
+    assert refused.code == 2
     assert "still holds the files of storm" in refused.err
     assert "ckptstorm clean" in refused.err
 
     (step / "thesis.txt").write_text("mine")
     cleaned = ckptstorm("clean", "ckptstorm-data")
-    assert 0 == cleaned.code
+    assert cleaned.code == 0
     assert "left alone" in cleaned.out
-    assert ["step-0"] == os.listdir(place / "ckptstorm-data")
-    assert ["thesis.txt"] == os.listdir(step)
+    assert os.listdir(place / "ckptstorm-data") == ["step-0"]
+    assert os.listdir(step) == ["thesis.txt"]
 
 
 def test_rounds_warm_up_and_keep(storm, place):
@@ -86,10 +86,15 @@ def test_rounds_warm_up_and_keep(storm, place):
     ended = storm(job=job)
     assert ended.code in (0, 1), ended.said
     rounds = [(entry["phase"], entry["round"]) for entry in ended.data["phases"]]
-    assert [("save", 0), ("restore", 0), ("save", 1), ("restore", 1), ("save", 2), ("restore", 2)] == [
-        entry for entry in rounds if entry[0] in ("save", "restore")
+    assert [entry for entry in rounds if entry[0] in ("save", "restore")] == [
+        ("save", 0),
+        ("restore", 0),
+        ("save", 1),
+        ("restore", 1),
+        ("save", 2),
+        ("restore", 2),
     ]
-    assert [0, 1, 2] == [number for phase, number in rounds if phase == "clean up"]
+    assert [number for phase, number in rounds if phase == "clean up"] == [0, 1, 2]
 
 
 def test_overwrite_saves_into_one_directory(storm, place):
@@ -97,7 +102,7 @@ def test_overwrite_saves_into_one_directory(storm, place):
     job = TINY.replace("rounds = 1", "rounds = 2") + "[layout]\noverwrite = true\n"
     ended = storm("--keep-files", job=job)
     assert ended.code in (0, 1), ended.said
-    assert ["step-0"] == [entry.name for entry in (place / "ckptstorm-data").iterdir() if entry.is_dir()]
+    assert [entry.name for entry in (place / "ckptstorm-data").iterdir() if entry.is_dir()] == ["step-0"]
 
 
 def test_file_per_rank_with_plain_bytes(storm):
@@ -112,7 +117,7 @@ def test_a_planted_straggler_is_in_the_headline_and_named(storm, place, ckptstor
     """4 s planted on one of two ranks: the save takes them, and the report says who."""
     fault = '[[fault]]\nranks = [1]\nphase = "save"\nop = "fsync"\ndelay = "4s"\n'
     ended = storm(job=TINY + fault)
-    assert 1 == ended.code or 0 == ended.code
+    assert ended.code == 1 or ended.code == 0
     save = _phase(ended.data, "save")
     assert 4.0 <= save["seconds"] < 8.0
     assert save["last_done_s"] >= 4.0 > save["first_done_s"]
@@ -124,7 +129,7 @@ def test_a_planted_error_fails_the_storm_and_is_named(storm, place):
     """EIO at a rank's fsync: exit code 3, the class, rank and file in the record, nothing published, all cleaned."""
     fault = '[[fault]]\nranks = [1]\nphase = "save"\nop = "fsync"\nerrno = "EIO"\n'
     ended = storm(job=TINY + fault)
-    assert 3 == ended.code
+    assert ended.code == 3
     told = json.dumps(ended.data["verdict"])
     assert "EIO" in told
     assert "rank 1" in told
@@ -137,8 +142,8 @@ def test_continue_goes_on_with_the_next_round(storm):
     fault = '[[fault]]\nranks = [0]\nphase = "save"\nop = "fsync"\nnth = 1\nround = 1\nerrno = "EIO"\n'
     job = TINY.replace("rounds = 1", 'rounds = 2\non_error = "continue"') + fault
     ended = storm(job=job)
-    assert 3 == ended.code
-    assert 0 == _phase(ended.data, "save", 2)["error_count"]
+    assert ended.code == 3
+    assert _phase(ended.data, "save", 2)["error_count"] == 0
 
 
 def test_a_stuck_rank_is_named_and_the_partial_record_can_be_read(storm, place, ckptstorm):
@@ -147,15 +152,15 @@ def test_a_stuck_rank_is_named_and_the_partial_record_can_be_read(storm, place, 
     job = TINY.replace("rounds = 1", 'rounds = 2\ntimeout = "2s"') + fault
     begun = time.monotonic()
     ended = storm(job=job)
-    assert 4 == ended.code
+    assert ended.code == 4
     assert time.monotonic() - begun < 40
     assert f"rank 1 on {os.uname().nodename} made no progress in the save for 2." in ended.err
     assert "fsync of __1_0.distcp" in ended.err
     (partial,) = (place / "results").glob("*.partial")
     reported = ckptstorm("report", str(partial), "--json")
-    assert 4 == reported.code
+    assert reported.code == 4
     assert _phase(reported.data, "save", 1)["bytes"] > 0
-    assert 0 == ckptstorm("clean", "ckptstorm-data").code
+    assert ckptstorm("clean", "ckptstorm-data").code == 0
     assert not (place / "ckptstorm-data").exists()
 
 
@@ -174,18 +179,18 @@ def test_a_signal_ends_the_storm_in_order(place, number):
         time.sleep(0.3)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert 130 == process.returncode, err
+    assert process.returncode == 130, err
     data = json.loads(out)
     assert not data["verdict"]["valid"]
     assert _phase(data, "restore", 1)["bytes"] > 0
     assert {"job.toml", "results"} == set(os.listdir(place))
-    assert 1 == len(list((place / "results").iterdir()))
+    assert len(list((place / "results").iterdir())) == 1
 
 
 def test_the_null_engine_measures_the_instrument(storm, place):
     """Nothing is written; the record is never valid, says why, and that is no failure."""
     ended = storm("--set", "io.engine=null")
-    assert 0 == ended.code, ended.said
+    assert ended.code == 0, ended.said
     assert not ended.data["verdict"]["valid"]
     assert "INSTRUMENT" in json.dumps(ended.data["verdict"]["reasons"])
     assert {"job.toml", "results"} == set(os.listdir(place))
@@ -195,8 +200,8 @@ def test_durability_none_is_said(storm):
     """Without syncs the headline may not say durable, and the drain is measured."""
     ended = storm("--set", "io.durability=none")
     assert ended.code in (0, 1), ended.said
-    assert "not_asked" == ended.data["receipts"]["durable"]["state"]
-    assert 0 == _phase(ended.data, "save")["sync_count"]
+    assert ended.data["receipts"]["durable"]["state"] == "not_asked"
+    assert _phase(ended.data, "save")["sync_count"] == 0
     assert _phase(ended.data, "settle")["sync_count"] == 1
 
 
@@ -214,7 +219,7 @@ def test_a_wrong_byte_on_the_way_back_is_found(place):
         cwd=place,
         check=False,
     )
-    assert 3 == ended.returncode, ended.stderr
+    assert ended.returncode == 3, ended.stderr
     told = ended.stdout
     assert "step-0/__1_0.distcp at offset 123456" in told
     assert "this storm, round 1, rank 1, this file" in told
@@ -236,7 +241,7 @@ def test_a_rank_that_raises_ends_all_by_name(place, rank):
         cwd=place,
         check=False,
     )
-    assert 4 == ended.returncode
+    assert ended.returncode == 4
     assert time.monotonic() - begun < 20
     assert f"rank {rank} on {os.uname().nodename} raised" in ended.stderr
     assert "planted bug" in ended.stderr

@@ -1,0 +1,102 @@
+"""The circumstances of a storm, for its record: what was asked, what took effect, where and with what."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import ckptstorm
+from ckptstorm.cluster.comm import Cluster, mpi_library
+from ckptstorm.job import Job, to_builtins
+from ckptstorm.record.record import Node, StormRecord
+from ckptstorm.storm.check import Preflight
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks of a storm.
+
+    Attributes:
+        job, job_text: resolved, and as it stands in the file.
+        directory, results: --dir and --results.
+        keeps_files: --keep-files.
+        command: the command line, for the record.
+    """
+
+    job: Job
+    job_text: str
+    directory: str
+    results: str
+    keeps_files: bool
+    command: str
+
+
+def blank_record(
+    storm_id: str, request: Request, preflight: Preflight, cluster: Cluster, hosts: list[str]
+) -> StormRecord:
+    """The record before the first phase."""
+    node_of_rank = tuple(int(node) for node in cluster.node_of_rank)
+    nodes = []
+    for node in range(max(node_of_rank) + 1):
+        ranks = [rank for rank, at in enumerate(node_of_rank) if at == node]
+        nodes.append(Node(hosts[ranks[0]], len(ranks)))
+    job = request.job
+    asked = {
+        "io.engine": (job.io.engine, preflight.engine),
+        "io.block_size": (_word(job.io.block_size, "auto"), str(preflight.block_size_bytes)),
+        "io.durability": (job.io.durability, job.io.durability),
+        "restore.from": (job.restore.from_, _reader(job, cluster)),
+    }
+    return StormRecord(
+        storm_id,
+        to_builtins(job),
+        request.job_text,
+        asked,
+        _environment(request, preflight),
+        tuple(nodes),
+        node_of_rank,
+        (),
+    )
+
+
+def _word(size: int, word: str) -> str:
+    return str(int(size)) if size else word
+
+
+def _reader(job: Job, cluster: Cluster) -> str:
+    if job.restore.from_ != "auto":
+        return job.restore.from_
+    return "other-node" if len(set(cluster.node_of_rank.tolist())) > 1 else "own"
+
+
+def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
+    mount = preflight.mount
+    packages = ("numpy", "mpi4py", "h5py", "msgspec")
+    versions = {name: metadata.version(name) for name in packages}
+    versions |= {"ckptstorm": ckptstorm.__version__, "python": platform.python_version(), "linux": platform.release()}
+    versions["mpi"] = mpi_library()
+    return {
+        "engine": {"name": preflight.engine, "moves_data": preflight.engine != "null"},
+        "mount": {
+            "type": mount.type,
+            "source": mount.source,
+            "path": mount.mount_point,
+            "options": mount.options,
+            "block_size_bytes": mount.block_size_bytes,
+            "size_bytes": mount.size_bytes,
+            "free_bytes": mount.free_bytes,
+        },
+        "directory": os.path.abspath(request.directory),
+        "command": request.command,
+        "versions": versions,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "cpu_count": os.cpu_count() or 0,
+        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in _SLURM_FACTS},
+    }
+
+
+_SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_STEP_ID", "SLURM_NTASKS")

@@ -1,0 +1,75 @@
+"""The mark of a directory that a storm has claimed: whose it is, and all that clean-up must know."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ckptstorm.errors import PlaceError
+
+MANIFEST = ".ckptstorm"
+_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is known of a marked directory.
+
+    Attributes:
+        storm_id: whose it is.
+        job: the resolved job, plain values.
+        rank_count: of the storm's world.
+        steps: every step directory that the storm may have made.
+        host, pid: of rank 0 while it runs.
+        is_made: whether the storm made the directory itself (then clean-up removes it).
+    """
+
+    storm_id: str
+    job: dict[str, Any]
+    rank_count: int
+    steps: tuple[str, ...]
+    host: str
+    pid: int
+    is_made: bool
+
+
+def read(root_fd: int) -> Manifest:
+    """The manifest in an open directory.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        PlaceError: it is damaged.
+    """
+    fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    with os.fdopen(fd, "rb") as file:
+        raw = file.read(_BYTES_MAX)
+    try:
+        found = json.loads(raw)
+        return Manifest(
+            str(found["storm_id"]),
+            dict(found["job"]),
+            int(found["rank_count"]),
+            _step_names_of(found["steps"]),
+            str(found["host"]),
+            int(found["pid"]),
+            bool(found["is_made"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise PlaceError(f"{MANIFEST}: damaged: not what ckptstorm writes") from None
+
+
+def _step_names_of(listed: list[object]) -> tuple[str, ...]:
+    """A mark may come from a stranger: only names that a storm of ours gives are ever entered."""
+    names = tuple(str(name) for name in listed)
+    if not all(re.fullmatch(r"step-[0-9]{1,12}", name) for name in names):
+        raise ValueError("not a step directory's name")
+    return names
+
+
+def to_json(manifest: Manifest) -> str:
+    """The way back from `read`."""
+    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "is_made")
+    return json.dumps({"ckptstorm": 1} | {name: getattr(manifest, name) for name in names}, indent=1) + "\n"
