@@ -130,16 +130,20 @@ def _program_data(program: Program) -> dict[str, Any]:
 
 
 def _rank_text(rank: int, created: tuple[str, ...], phases: dict[str, list[dict[str, Any]]]) -> str:
-    lines = [f"rank {rank} creates {', '.join(created) or 'no file'}"]
+    lines = _hung("", f"rank {rank} creates {', '.join(created) or 'no file'}")
     for phase, steps in phases.items():
         lines += ["", phase]
         for step in steps:
             if "meet" in step:
-                lines.append(f"  meet  {step['meet']} ({step['why']}), {bytes_text(step['bytes_per_rank'])} a rank")
+                lines += _hung("  meet  ", f"{step['meet']} ({step['why']}), {bytes_text(step['bytes_per_rank'])} a rank")
                 continue
             ops = ", ".join(f"{count_text(count)} {kind}" for kind, count in step["ops"].items())
-            lines.append(f"  run   {ops}: {bytes_text(step['bytes'])}")
+            lines += _hung("  run   ", f"{ops}: {bytes_text(step['bytes'])}")
             if step["data_by_size"]:
                 sizes = ", ".join(f"{count_text(count)} up to {name}" for name, count in step["data_by_size"].items())
-                lines.append(f"        {sizes}")
+                lines += _hung("        ", sizes)
     return "\n".join(lines)
+
+
+def _hung(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 80, initial_indent=label, subsequent_indent=" " * len(label))

@@ -37,10 +37,10 @@ def _jobs() -> list[Row]:
 
 
 def _question(text: str) -> str:
-    """The comment that a job file opens with."""
+    """The comment that a job file opens with, without the commands in it."""
     lines = []
     for line in text.splitlines():
-        if not line.startswith("#"):
+        if not line.startswith("#") or line.startswith("#   "):
             break
         lines.append(line.lstrip("# ").strip())
     return " ".join(lines)

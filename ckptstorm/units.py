@@ -51,7 +51,7 @@ def parse_bytes(value: object) -> Bytes:
 
 
 def parse_duration(value: object) -> Duration:
-    """"30s", "200ms", "10min", "1h" to nanoseconds; a bare 0 is allowed, other bare numbers are not.
+    """ "30s", "200ms", "10min", "1h" to nanoseconds; a bare 0 is allowed, other bare numbers are not.
 
     Raises:
         ValueError: not a time, negative, no unit, or above ten years.
@@ -75,7 +75,7 @@ def duration_word(ns: int) -> str:
 
 
 def parse_rate_per_s(value: object) -> int:
-    """"1000/s" to 1000.
+    """ "1000/s" to 1000.
 
     Raises:
         ValueError: not a rate.

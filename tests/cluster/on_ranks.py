@@ -1,0 +1,121 @@
+"""Runs on every rank of a real world: each check asserts, on all ranks; run by test_cluster under mpiexec."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from ckptstorm.clock import monotonic_ns
+from ckptstorm.cluster import clocks, comm
+from ckptstorm.cluster.board import Board, State
+from ckptstorm.cluster.comm import Cluster
+from ckptstorm.measure.rows import PHASE_ROW_DTYPE
+from ckptstorm.storm.rounds import measure_costs
+
+
+def check_bytes_and_reductions(cluster):
+    """Bytes of rank 0 reach all in pieces; maxima everywhere; sums and maxima on rank 0."""
+    raw = bytes(range(256)) * 20
+    assert cluster.bytes_from_rank_0(raw if cluster.rank == 0 else b"") == raw
+    mine = np.array([cluster.rank, -cluster.rank], dtype=np.int64)
+    assert cluster.greatest(mine).tolist() == [cluster.rank_count - 1, 0]
+    total, most = cluster.sum_on_rank_0(mine), cluster.greatest_on_rank_0(mine)
+    if cluster.rank == 0:
+        expected = sum(range(cluster.rank_count))
+        assert total.tolist() == [expected, -expected]
+        assert most.tolist() == [cluster.rank_count - 1, 0]
+
+
+def check_rows(cluster):
+    """Rows arrive in rank order, whatever the piece size."""
+    rows = np.zeros(3, dtype=PHASE_ROW_DTYPE)
+    rows["rank"], rows["bytes"] = cluster.rank, [1, 2, 3]
+    gathered = cluster.rows_on_rank_0(rows)
+    if cluster.rank == 0:
+        assert gathered["rank"].tolist() == [rank for rank in range(cluster.rank_count) for _ in range(3)]
+        assert gathered["bytes"].tolist() == [1, 2, 3] * cluster.rank_count
+    else:
+        assert len(gathered) == 0
+
+
+def check_texts(cluster):
+    """Texts of unequal length, some empty, some not ASCII."""
+    texts = cluster.texts_on_rank_0("é" * cluster.rank)
+    assert texts == (["é" * rank for rank in range(cluster.rank_count)] if cluster.rank == 0 else [])
+
+
+def check_exchanges(cluster):
+    """A framework's collectives with messages larger than a piece end on all ranks."""
+    for kind in ("barrier", "gather", "scatter", "bcast"):
+        for size in (0, 1, 1000):
+            cluster.exchange(kind, size)
+
+
+def check_places(cluster):
+    """Ranks of one host share a node; every rank knows every rank's node."""
+    assert cluster.place.local_index == cluster.rank
+    assert cluster.node_of_rank.tolist() == [0] * cluster.rank_count
+
+
+def check_offsets(cluster):
+    """One clock: offset 0 exactly. Shifted clocks: found within their uncertainty."""
+    assert clocks.measure_offset(cluster) == clocks.ClockOffset(0, 0)
+    shift = 5_000_000_000 * cluster.rank
+    own_name = clocks.clock_name
+    clocks.clock_name = lambda: cluster.rank.to_bytes(8, "little")
+    try:
+        found = clocks.measure_offset(cluster, lambda: monotonic_ns() + shift)
+    finally:
+        clocks.clock_name = own_name
+    assert abs(found.offset_ns + shift) <= found.uncertainty_ns
+    assert found.uncertainty_ns < 500_000_000
+
+
+def check_polite_waiting(cluster):
+    """While rank 0 works, the others sleep: a barrier costs them little CPU."""
+    cluster.barrier()
+    before = time.process_time()
+    if cluster.rank == 0:
+        time.sleep(0.3)
+    cluster.barrier()
+    assert time.process_time() - before < 0.2
+
+
+def check_board(cluster):
+    """Each rank's line is seen by rank 0, with an age."""
+    board = Board(cluster)
+    board.mine["state"], board.mine["ops_done"], board.mine["since_ns"] = State.RUNNING, 7, monotonic_ns()
+    cluster.barrier()
+    board.beat()
+    if cluster.rank == 0:
+        lines = board.everyone()
+        assert sorted(lines["rank"].tolist()) == list(range(cluster.rank_count))
+        assert set(lines["ops_done"].tolist()) == {7}
+        assert (lines["since_ns"] >= 0).all()
+    board.settle()
+
+
+def check_costs(cluster):
+    """The instrument's own costs are the same number on all ranks."""
+    costs = measure_costs(cluster)
+    assert costs.barrier_ns > 0
+    assert cluster.greatest(np.array([costs.barrier_ns]))[0] == costs.barrier_ns
+
+
+def main():
+    """All checks, in an order that all ranks share."""
+    cluster = Cluster(MPI.COMM_WORLD)
+    for piece_bytes in (comm.PIECE_BYTES, 200):
+        comm.PIECE_BYTES = piece_bytes
+        for name, check in sorted(globals().items()):
+            if name.startswith("check_"):
+                check(cluster)
+    if cluster.rank == 0:
+        print("all checks passed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
