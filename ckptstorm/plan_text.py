@@ -135,7 +135,8 @@ def _rank_text(rank: int, created: tuple[str, ...], phases: dict[str, list[dict[
         lines += ["", phase]
         for step in steps:
             if "meet" in step:
-                lines += _hung("  meet  ", f"{step['meet']} ({step['why']}), {bytes_text(step['bytes_per_rank'])} a rank")
+                size = bytes_text(step["bytes_per_rank"])
+                lines += _hung("  meet  ", f"{step['meet']} ({step['why']}), {size} a rank")
                 continue
             ops = ", ".join(f"{count_text(count)} {kind}" for kind, count in step["ops"].items())
             lines += _hung("  run   ", f"{ops}: {bytes_text(step['bytes'])}")

@@ -29,7 +29,7 @@ class Planted:
 
     Attributes:
         kind: the op kind it falls on.
-        nth: which of them, from 1, in program order.
+        nth: which of them, from 1, in the order of the rank's programs in that phase.
         file: a shell pattern over the op's path ("*" for any).
         delay_ns: how much longer the op takes; 0: none.
         errno: how the op ends instead of being made; 0: it is made.
@@ -52,11 +52,17 @@ class SlowEngine:
 
     def __init__(self, inner: Preparer, planted: tuple[Planted, ...], on_error: str) -> None:
         self._inner, self._planted, self._on_error = inner, planted, on_error
+        self._seen = [0] * len(planted)  # ops of each fault's kind in the programs prepared so far
 
     def prepare(self, program: Program, payload: Payload) -> Prepared:
         """See `contract.Engine.prepare`."""
         inner = self._inner.prepare(program, payload)
-        at = {index: fault for fault in self._planted if (index := _position(program, fault)) is not None}
+        at = {}
+        for number, fault in enumerate(self._planted):
+            candidates = matching_ops(program, fault.kind, fault.file)
+            if 0 < fault.nth - self._seen[number] <= len(candidates):
+                at[int(candidates[fault.nth - self._seen[number] - 1])] = fault
+            self._seen[number] += len(candidates)
         return _SlowProgram(inner, program, dict(sorted(at.items())), self._on_error) if at else inner
 
 
@@ -108,15 +114,13 @@ class _Earlier:
         self._sink.store(first, np.full_like(start_ns, self._start_ns), end_ns, result)
 
 
-def _position(program: Program, fault: Planted) -> int | None:
-    """The index of the op that the fault falls on; None when the program has no such op."""
-    candidates = np.flatnonzero(program.ops["kind"] == fault.kind)
-    if fault.file != "*":
-        matches = [
-            fnmatch.fnmatch(program.location(int(program.ops["file"][index])), fault.file) for index in candidates
-        ]
-        candidates = candidates[np.array(matches, dtype=bool)]
-    return int(candidates[fault.nth - 1]) if len(candidates) >= fault.nth else None
+def matching_ops(program: Program, kind: Kind, file: str) -> Int64s:
+    """Indices of the ops of a kind whose path matches a shell pattern."""
+    candidates = np.flatnonzero(program.ops["kind"] == kind).astype(np.int64)
+    if file == "*":
+        return candidates
+    places = [program.location(int(program.ops["file"][index])) for index in candidates]
+    return candidates[[fnmatch.fnmatch(place, file) for place in places]] if places else candidates
 
 
 def _sleep_until(deadline_ns: int, sink: Sink) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 from ckptstorm import registry
 from ckptstorm.engines import ENGINES, choose
 from ckptstorm.engines.contract import Engine
+from ckptstorm.engines.slow import matching_ops
 from ckptstorm.errors import JobError, PlaceError, StormError
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
 from ckptstorm.job import IoTable, Job
 from ckptstorm.lowering import lower
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import Totals, check_plan, facts_of, plan, totals
-from ckptstorm.program import DATA
+from ckptstorm.program import DATA, Kind
 from ckptstorm.steps import Facts, Run
 from ckptstorm.storm import ground
 from ckptstorm.units import bytes_text, count_text
@@ -80,6 +81,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     """
     check_plan(job, world)
     engine = check_engine(job)
+    _check_faults(job, world)
     mount = mount_of(nearest_directory(directory))
     facts = facts_of(job, mount.block_size_bytes)
     sums = totals(job, world, facts)
@@ -116,6 +118,26 @@ def check_engine(job: Job) -> str:
                 "ckptstorm list engines",
             )
     return name
+
+
+def _check_faults(job: Job, world: World) -> None:
+    """A fault that never falls would leave a record of a faulty storm that was none: refuse it by name."""
+    facts = facts_of(job, 4096)
+    for number, fault in enumerate(job.fault, 1):
+        for rank in fault.ranks:
+            if rank >= world.rank_count:
+                raise JobError(f"[[fault]] {number}: there is no rank {rank}: ranks are 0 to {world.rank_count - 1}")
+            steps = getattr(plan(job, world, rank), fault.phase)
+            programs = [lower(draft, facts) for step in steps if isinstance(step, Run) for draft in step.drafts]
+            kind = Kind[fault.op.upper()]
+            count = sum(len(matching_ops(program, kind, fault.file)) for program in programs)
+            if count < fault.nth:
+                where = f" of {fault.file}" if fault.file != "*" else ""
+                raise JobError(
+                    f"[[fault]] {number}: rank {rank} makes {count} {fault.op}{where} in the {fault.phase},"
+                    f" so nth = {fault.nth} never comes",
+                    f"see what it makes: ckptstorm plan JOB --ranks {world.rank_count} --rank {rank}",
+                )
 
 
 def nearest_directory(directory: str) -> str:

@@ -104,6 +104,7 @@ class PhaseRun:
         self._watch.done()
         self._cluster.barrier()
         closed_ns = monotonic_ns()
+        drift_ns = measure_offset(self._cluster).offset_ns - clock.offset_ns
         observed = Observed(
             rank=self._cluster.rank,
             node=self._cluster.place.node_index,
@@ -116,6 +117,7 @@ class PhaseRun:
             tallies=[leg.prepared.finish() for leg in legs],
             coordination_ns=self._coordination_ns,
             cpu_ns=cpu_ns,
+            drift_ns=drift_ns,
             was_stopped=self._watch.is_stopping,
             is_sync_expected=self._watch.is_sync_due,
         )

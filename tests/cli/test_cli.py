@@ -31,7 +31,10 @@ def _refused(ended, *says):
         (("run", "laptop", "--ranks", "2", "--set", "storm.rouds=1"), 'did you mean "rounds"'),
         (("run", "laptop", "--ranks", "3", "--set", "parallel.tensor=2"), "does not divide the 3 ranks"),
         (("run", "laptop", "--ranks", "2", "--set", "io.engine=posx"), 'did you mean "posix"'),
-        (("run", "laptop", "--ranks", "2", "--set", "io.engine=posix", "--set", "io.queue_depth=4"), "cannot honour it"),
+        (
+            ("run", "laptop", "--ranks", "2", "--set", "io.engine=posix", "--set", "io.queue_depth=4"),
+            "cannot honour it",
+        ),
         (("run", "laptop", "--ranks", "2", "--set", "layout.name=dpc"), 'did you mean "dcp"'),
         (("run", "laptop", "--ranks", "2", "--set", "layout.nam=dcp"), "layout"),
         (("run", "laptop", "--ranks", "2", "--set", "restore.from=other-node"), "node"),
@@ -72,7 +75,10 @@ def test_a_forged_mark_leads_nowhere(ckptstorm, place):
     assert ended.code == 0
     forged = place / "forged"
     forged.mkdir()
-    mark = '{"storm_id": "x", "job": {"model": {"name": "gpt2-124m"}}, "rank_count": 2, "steps": [%s], "host": "h", "pid": 1, "is_made": true}'
+    mark = (
+        '{"storm_id": "x", "job": {"model": {"name": "gpt2-124m"}}, "rank_count": 2, '
+        '"steps": [%s], "host": "h", "pid": 1, "is_made": true}'
+    )
     (forged / ".ckptstorm").write_text(mark % '"../victim"')
     _refused(ckptstorm("clean", "forged"), "damaged")
     (forged / "step-0").symlink_to(place / "victim")
@@ -247,3 +253,17 @@ def test_64_ranks(storm):
     ended = storm("--set", "io.engine=null", ranks=64)
     assert ended.code == 0, ended.said
     assert ended.data["world"]["ranks"] == 64
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ('ranks = [2]\nphase = "save"\nop = "fsync"\ndelay = "1s"', "there is no rank 2"),
+        ('ranks = [1]\nphase = "save"\nop = "fsync"\nnth = 2\ndelay = "1s"', "nth = 2 never comes"),
+        ('ranks = [1]\nphase = "save"\nop = "write"\nfile = "*.pt"\ndelay = "1s"', "makes 0 write of *.pt"),
+    ],
+)
+def test_a_fault_that_never_falls_is_refused(ckptstorm, place, fault, says):
+    """A planted fault must fall, or the record would speak of a faulty storm that was none."""
+    (place / "job.toml").write_text(f"{TINY}[[fault]]\n{fault}\n")
+    _refused(ckptstorm("run", "job.toml", "--ranks", "2"), says)

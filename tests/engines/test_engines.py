@@ -110,3 +110,16 @@ def test_errno_names():
     assert errno_number("ENOSPC") == errno.ENOSPC
     assert errno_number("ENOTHING") == 0
     assert errno_number("errorcode") == 0
+
+
+def test_the_nth_op_counts_over_all_programs_of_the_phase(root):
+    """A rank's phase is several programs: the fault falls on the nth op of them all, once."""
+    program = write_program()
+    engine = SlowEngine(PosixEngine(Setup(root)), (Planted(Kind.FSYNC, nth=2, errno=errno.EIO),), "stop")
+    results = []
+    for _ in range(3):
+        prepared, sink = engine.prepare(program, Payload(1, 1)), KeepTimes(len(program.ops))
+        prepared.run(sink, 0, len(program.ops))
+        prepared.finish()
+        results.append(int(sink.times.result[program.ops["kind"] == Kind.FSYNC][0]))
+    assert results == [0, -errno.EIO, 0]
