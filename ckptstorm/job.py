@@ -91,9 +91,9 @@ class IoTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["sync", "libaio", "io_uring", "mmap"] = "sync"
     direct: bool = False  # O_DIRECT
     queue_depth: Count = 1
-    threads: Count = 1  # I/O threads per rank
+    threads: Count = 1  # I/O threads per rank: the files of a run are dealt to them
     transfer: SizeOrLayout = SizeOrLayout(0)  # largest data op: a size, or "layout": what the layout asks for
-    coalesce: Bytes = Bytes(0)  # merge small appends up to this size
+    coalesce: Bytes = Bytes(0)  # merge small appends into transfers of this size, aligned to it
     block_size: SizeOrAuto = SizeOrAuto(0)  # a size instead of the target's st_blksize, or "auto"
     durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job
-from ckptstorm.lowering import lower
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import Totals, facts_of, plan, restore_note, totals
 from ckptstorm.program import DATA, Kind, Program
 from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
-from ckptstorm.steps import Meet, Run, Step
+from ckptstorm.steps import Meet
 from ckptstorm.storm.check import largest_op_bytes
+from ckptstorm.storm.lowered import Lowered, lowered
 from ckptstorm.units import bytes_text, count_text, parse_bytes
 
 _COLUMN = 12
@@ -50,8 +50,8 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
         raise JobError(f"--rank {rank}: there are ranks 0 to {world.rank_count - 1}")
     rank_plan = plan(job, world, rank)
     phases = {
-        "save": _steps_data(rank_plan.save, lambda draft: lower(draft, facts)),
-        "restore": _steps_data(rank_plan.restore, lambda draft: lower(draft, facts)),
+        "save": _steps_data(lowered(rank_plan.save, facts, job.io)),
+        "restore": _steps_data(lowered(rank_plan.restore, facts, job.io)),
     }
     return Described(_rank_text(rank, rank_plan.created, phases), {"rank": rank, "created": rank_plan.created} | phases)
 
@@ -79,6 +79,8 @@ def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
     ]
     if note := restore_note(job, world):
         lines += ["", *textwrap.wrap(note, 80)]
+    if job.io.coalesce or job.io.direct or job.io.threads > 1:
+        lines += ["", "ops as the framework makes them; [io] reshapes them: see a rank's with --rank 0"]
     if not sums.is_restore_exact:
         lines += ["", "restore ops: one rank of each class of equal shards counts for all of its class"]
     return "\n".join(lines)
@@ -107,13 +109,13 @@ def _class_name(name: str) -> str:
     return name.replace("up to more", "above 256M")
 
 
-def _steps_data(steps: tuple[Step, ...], lowered: Any) -> list[dict[str, Any]]:
+def _steps_data(stages: tuple[Lowered, ...]) -> list[dict[str, Any]]:
     described: list[dict[str, Any]] = []
-    for step in steps:
-        if isinstance(step, Meet):
-            described.append({"meet": step.kind, "why": step.why, "bytes_per_rank": step.bytes_per_rank})
-        elif isinstance(step, Run):
-            described.extend({"run": step.part} | _program_data(lowered(draft)) for draft in step.drafts)
+    for stage in stages:
+        if isinstance(stage, Meet):
+            described.append({"meet": stage.kind, "why": stage.why, "bytes_per_rank": stage.bytes_per_rank})
+        else:
+            described.extend({"run": stage.part} | _program_data(program) for program in stage.programs)
     return described
 
 

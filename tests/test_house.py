@@ -17,7 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("job", "steps", "payload", "filesystems"),
     ("jobfile", "model"),
     ("loads", "layouts", "engines", "measure"),
-    ("lowering",),
+    ("lowering", "reshaping"),
     ("scene", "restore_source"),
     ("totals",),
     ("plan", "record", "cluster"),

@@ -17,12 +17,13 @@ from ckptstorm.engines.slow import matching_ops
 from ckptstorm.errors import JobError, PlaceError, StormError
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
 from ckptstorm.job import IoTable, Job
-from ckptstorm.lowering import lower
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import Totals, check_plan, facts_of, plan, totals
 from ckptstorm.program import DATA, Kind
-from ckptstorm.steps import Facts, Run
+from ckptstorm.reshaping import ALIGNMENT_BYTES, misaligned
+from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
+from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
 from ckptstorm.units import bytes_text, count_text
 
 #: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
@@ -81,6 +82,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     """
     check_plan(job, world)
     engine = check_engine(job)
+    _check_shape(job, world)
     _check_faults(job, world)
     mount = mount_of(nearest_directory(directory))
     facts = facts_of(job, mount.block_size_bytes)
@@ -108,7 +110,7 @@ def check_engine(job: Job) -> str:
     name = choose() if job.io.engine == "auto" else job.io.engine
     engine: type[Engine] = registry.find("engine", ENGINES, name)
     default = IoTable()
-    for key in ("mode", "direct", "queue_depth", "threads", "coalesce"):
+    for key in ("mode", "direct", "queue_depth"):
         value = getattr(job.io, key)
         can = engine.honours.get(key, ())
         if value != getattr(default, key) and ... not in can and value not in can:
@@ -120,6 +122,26 @@ def check_engine(job: Job) -> str:
     return name
 
 
+def _check_shape(job: Job, world: World) -> None:
+    """What [io] asks of the requests' shape must have an effect, and O_DIRECT must be possible."""
+    size, rank_plan = int(job.io.coalesce), plan(job, world, 0)
+    if size % ALIGNMENT_BYTES:
+        raise JobError(f"[io] coalesce = {size}: not a multiple of {ALIGNMENT_BYTES} bytes", 'such as: "64MiB"')
+    stages = lowered((*rank_plan.save, *rank_plan.restore), facts_of(job, ALIGNMENT_BYTES), job.io)
+    odd = next((odd for program in programs_of(stages) if (odd := misaligned(program))), "")
+    if odd:
+        raise JobError(
+            f'[io] direct = true: layout "{job.layout.name}" is not aligned to {ALIGNMENT_BYTES} bytes: {odd}',
+            'merge its requests into aligned ones: [io] coalesce = "64MiB"',
+        )
+    most = max(len(stage.programs) for stage in stages if isinstance(stage, LoweredRun))
+    if job.io.threads > most:
+        raise JobError(
+            f'[io] threads = {job.io.threads}: layout "{job.layout.name}" keeps {most} busy on rank 0',
+            "threads share a rank's files: take a layout with more files a rank, or fewer threads",
+        )
+
+
 def _check_faults(job: Job, world: World) -> None:
     """A fault that never falls would leave a record of a faulty storm that was none: refuse it by name."""
     facts = facts_of(job, 4096)
@@ -127,8 +149,7 @@ def _check_faults(job: Job, world: World) -> None:
         for rank in fault.ranks:
             if rank >= world.rank_count:
                 raise JobError(f"[[fault]] {number}: there is no rank {rank}: ranks are 0 to {world.rank_count - 1}")
-            steps = getattr(plan(job, world, rank), fault.phase)
-            programs = [lower(draft, facts) for step in steps if isinstance(step, Run) for draft in step.drafts]
+            programs = programs_of(lowered(getattr(plan(job, world, rank), fault.phase), facts, job.io))
             kind = Kind[fault.op.upper()]
             count = sum(len(matching_ops(program, kind, fault.file)) for program in programs)
             if count < fault.nth:
@@ -221,12 +242,8 @@ def _names(mount: Mount) -> Finding:
 def largest_op_bytes(job: Job, world: World, facts: Facts) -> int:
     """The largest single transfer of rank 0, whose shard is never smaller than another's."""
     rank_plan = plan(job, world, 0)
-    runs = [step for step in (*rank_plan.save, *rank_plan.restore) if isinstance(step, Run)]
-    lengths = [
-        int(program.ops["length_bytes"][np.isin(program.ops["kind"], DATA)].max(initial=0))
-        for run in runs
-        for program in (lower(draft, facts) for draft in run.drafts)
-    ]
+    programs = programs_of(lowered((*rank_plan.save, *rank_plan.restore), facts, job.io))
+    lengths = [int(one.ops["length_bytes"][np.isin(one.ops["kind"], DATA)].max(initial=0)) for one in programs]
     return max(lengths, default=0)
 
 

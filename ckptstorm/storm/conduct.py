@@ -24,8 +24,9 @@ from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground
 from ckptstorm.storm.check import check
 from ckptstorm.storm.circumstances import Request, blank_record
-from ckptstorm.storm.crew import Crew, LoweredRun, lowered
+from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lookout import LookOut
+from ckptstorm.storm.lowered import lowered, programs_of
 from ckptstorm.storm.manifest import Manifest
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
@@ -106,7 +107,7 @@ def _take_part(cluster: Cluster, orders: Orders, recorder: Recorder, hosts: list
         return look_outs[0]
 
     try:
-        return take_part(cluster, orders, recorder.take, make)
+        return take_part(cluster, orders, recorder, make)
     except LostRankError as error:
         recorder.record = replace(recorder.record, ended_because=str(error))
         raise AbandonedError(error, recorder.journal()) from None
@@ -135,11 +136,10 @@ class _OpNamer:
         orders = self._crew.orders
         rank_plan = plan(orders.job, self._crew.world, rank)
         steps = rank_plan.restore if phase == Phase.RESTORE else rank_plan.save
-        for stage in lowered(steps, facts_of(orders.job, orders.block_size_bytes)):
-            for program in stage.programs if isinstance(stage, LoweredRun) else ():
-                ops = program.ops
-                if ((ops["kind"] == kind) & (ops["file"] == file)).any():
-                    return program
+        facts = facts_of(orders.job, orders.block_size_bytes)
+        for program in programs_of(lowered(steps, facts, orders.job.io)):
+            if ((program.ops["kind"] == kind) & (program.ops["file"] == file)).any():
+                return program
         return None
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
-from typing import Literal
 
 from ckptstorm import registry
 from ckptstorm.cluster.comm import Cluster
@@ -13,25 +11,14 @@ from ckptstorm.engines import ENGINES
 from ckptstorm.engines.contract import Preparer, Setup
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
 from ckptstorm.job import Fault, Job, verify_share
-from ckptstorm.lowering import lower
 from ckptstorm.measure.rows import Phase
 from ckptstorm.model.parallel import World
 from ckptstorm.payload import Payload
 from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
-from ckptstorm.steps import Facts, Meet, RankPlan, Run, Step
+from ckptstorm.steps import RankPlan
+from ckptstorm.storm.lowered import LoweredRun, lowered
 from ckptstorm.storm.orders import Orders
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredRun:
-    """A run as op tables, one a thread."""
-
-    programs: tuple[Program, ...]
-    part: Literal["data", "commit"]
-
-
-Lowered = LoweredRun | Meet
 
 #: Engines that can delete files themselves; for the others plain system calls do it.
 _DELETERS = ("native", "posix", "null")
@@ -53,8 +40,8 @@ class Crew:
         self.world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
         self.plan: RankPlan = plan(job, self.world, cluster.rank)
         facts = facts_of(job, orders.block_size_bytes)
-        self.save = lowered(self.plan.save, facts)
-        self.restore = lowered(self.plan.restore, facts)
+        self.save = lowered(self.plan.save, facts, job.io)
+        self.restore = lowered(self.plan.restore, facts, job.io)
         self.clean_up = (LoweredRun((_unlink_program(self.plan),), "data"),)
         self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
         self._setup = Setup(
@@ -94,14 +81,6 @@ class Crew:
     def _falls_here(self, fault: Fault, phase: Phase, round_number: int) -> bool:
         is_round = round_number == fault.round or (fault.round is None and round_number >= 1)
         return self.cluster.rank in fault.ranks and fault.phase == phase.word and is_round
-
-
-def lowered(steps: tuple[Step, ...], facts: Facts) -> tuple[Lowered, ...]:
-    """Every run as op tables; meets stay as they are."""
-    return tuple(
-        LoweredRun(tuple(lower(draft, facts) for draft in step.drafts), step.part) if isinstance(step, Run) else step
-        for step in steps
-    )
 
 
 def _unlink_program(rank_plan: RankPlan) -> Program:

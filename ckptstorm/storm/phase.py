@@ -20,7 +20,7 @@ from ckptstorm.payload import Payload
 from ckptstorm.program import Program
 from ckptstorm.sinks import KeepTimes
 from ckptstorm.steps import Meet
-from ckptstorm.storm.crew import Lowered
+from ckptstorm.storm.lowered import Lowered
 from ckptstorm.storm.watch import Watch
 
 #: A rank sleeps until this long before the release and spins the rest: a sleep alone wakes 50 to 100 us late.

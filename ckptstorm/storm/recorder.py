@@ -10,6 +10,7 @@ from pathlib import Path
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record import files
 from ckptstorm.record.record import PhaseRecord, StormRecord
+from ckptstorm.storm.settle import DirectEvidence
 
 #: What a result folder holds: all that a journal removes of its own earlier version.
 _NAMES = (files.JOB_NAME, files.JSON_NAME, files.H5_NAME)
@@ -35,6 +36,21 @@ class Recorder:
         self.record = replace(self.record, phases=(*self.record.phases, phase))
         if phase.phase == Phase.RESTORE:
             self.journal()
+
+    def take_direct(self, evidence: DirectEvidence) -> None:
+        """Keep the worst of all saves: one that was not direct is enough."""
+        seen = {
+            "flag_set": evidence.is_flag_set,
+            "aligned_write_count": evidence.aligned_write_count,
+            "resident_share": evidence.resident_share,
+        }
+        before = self.record.environment.get("direct", seen)
+        worst = {
+            "flag_set": before["flag_set"] and seen["flag_set"],
+            "aligned_write_count": min(before["aligned_write_count"], evidence.aligned_write_count),
+            "resident_share": max(before["resident_share"], evidence.resident_share),
+        }
+        self.record = replace(self.record, environment=self.record.environment | {"direct": worst})
 
     def journal(self) -> Path:
         """Write what is known to `<storm id>.partial`, in place of what was written there before."""

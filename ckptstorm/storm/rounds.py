@@ -7,8 +7,8 @@ all of them take the same way: go on, or end the storm in order with what is kno
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -22,12 +22,21 @@ from ckptstorm.record.record import PhaseRecord
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, settle
 from ckptstorm.storm.collect import collect
-from ckptstorm.storm.crew import Crew, Lowered, LoweredRun
+from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.lowered import Lowered, programs_of
 from ckptstorm.storm.phase import PhaseRun, Seen, prepared_stages
 from ckptstorm.storm.watch import Watch
 
-#: Rank 0's record takes each finished phase; None on the other ranks.
-Keeper = Callable[[PhaseRecord], None]
+
+class Keeper(Protocol):
+    """Rank 0's record."""
+
+    def take(self, phase: PhaseRecord) -> None:
+        """A finished phase."""
+
+    def take_direct(self, evidence: settle.DirectEvidence) -> None:
+        """What shows that O_DIRECT was in force in a save."""
+
 
 _BARRIERS_TIMED = 5
 
@@ -95,6 +104,10 @@ class Rounds:
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
         seen = self._phase_run().run(phase, number, stages)
         self._keep(seen, self._resident_share if phase == Phase.RESTORE else -1.0)
+        if phase == Phase.SAVE and crew.job.io.direct:
+            evidence = settle.direct_evidence(crew, seen, step)
+            if self._keeper is not None:
+                self._keeper.take_direct(evidence)
         return self._agree(seen)
 
     def _settle(self, number: int, step: str) -> Outcome:
@@ -114,7 +127,7 @@ class Rounds:
     def _keep(self, seen: Seen, resident_share: float = -1.0) -> None:
         record = collect(self._cluster, seen, self._costs.barrier_ns)
         if record is not None and self._keeper is not None:
-            self._keeper(replace(record, resident_share=resident_share))
+            self._keeper.take(replace(record, resident_share=resident_share))
 
     def _phase_run(self) -> PhaseRun:
         return PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns)
@@ -185,8 +198,7 @@ def _claims_durable(crew: Crew) -> bool:
     """
     if crew.job.io.durability == "none":
         return False
-    programs = [program for stage in crew.save if isinstance(stage, LoweredRun) for program in stage.programs]
-    is_claimed = is_every_file_synced([_in_order(program) for program in programs])
+    is_claimed = is_every_file_synced([_in_order(program) for program in programs_of(crew.save)])
     return not crew.cluster.greatest(np.array([not is_claimed], dtype=np.int8))[0]
 
 

@@ -18,7 +18,7 @@ from ckptstorm.jobfile import decode
 from ckptstorm.payload import Payload
 from ckptstorm.plan import World, facts_of, plan
 from ckptstorm.program import Path as FilePath
-from ckptstorm.storm.crew import lowered
+from ckptstorm.storm.lowered import lowered, programs_of
 from tests.conftest import TINY, clean_environment
 
 pytestmark = pytest.mark.mpi
@@ -42,8 +42,7 @@ def test_a_storm_moves_exactly_what_was_planned(storm, place, ranks):
         programs = [
             program
             for rank in range(ranks)
-            for stage in lowered(getattr(plan(_job(), world, rank), phase), facts)
-            for program in getattr(stage, "programs", ())
+            for program in programs_of(lowered(getattr(plan(_job(), world, rank), phase), facts, _job().io))
         ]
         found = _phase(ended.data, phase)
         assert sum(int(program.expected_bytes().sum()) for program in programs) == found["bytes"]
