@@ -30,6 +30,13 @@ EXIT_MEANINGS = {
 }
 
 
+#: What a user can do about a client that was the limit.
+_LESS_WAITING = (
+    "the storage is at least this fast; to see how fast, put fewer ranks on a node, take [io] engine ="
+    ' "native", or compare a share only: --set restore.verify=0.1'
+)
+
+
 def headline(known: Known) -> Section:
     """The verdict in words, its reasons, the answer in one or two sentences, and the next step."""
     verdict = known.verdict
@@ -83,12 +90,12 @@ def _next_step(known: Known) -> str:
     if known.is_instrument:
         return 'run the same job with another engine ("posix") to measure the storage'
     if known.receipts["self"].state == "client_bound":
-        return "the storage is at least this fast; to see how fast, let the clients wait less for their own bytes"
+        return _LESS_WAITING
     if not verdict.valid:
         return "do not quote these numbers: remove the cause named above, and run again"
     if not verdict.met:
         return "compare the save and restore below with the limits: stragglers, latencies, receipts"
-    return "keep this folder: `ckptstorm compare` judges later storms against it"
+    return "keep this folder: it is what later storms are set against"
 
 
 def asked(known: Known) -> Section:
