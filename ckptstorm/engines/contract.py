@@ -23,7 +23,9 @@ class Setup:
         root_fd: the storm's directory, open; every path of a program is relative to it.
         verify_share: the share of the reads that is compared with the payload, 0 to 1.
         on_error: "stop" ends the program at the first op that fails; "continue" goes on.
-        mode, is_direct, queue_depth: `[io]` of the job; only what `honours` allows arrives here.
+        mode, queue_depth: `[io]` of the job; only what `honours` allows arrives here.
+        is_direct: some opens of the program carry O_DIRECT, so buffers must be aligned for it. Which
+            opens do is the op table's business.
     """
 
     root_fd: int
