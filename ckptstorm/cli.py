@@ -104,7 +104,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         click.echo(json.dumps(stormjson.to_json(conducted.record)))
     else:
         click.echo(terminal.render(conducted.record))
-        click.echo(f"Results: {conducted.folder}    (again: ckptstorm report {conducted.folder})")
+        click.echo(f"again:  ckptstorm report {conducted.folder}")
     if conducted.left_behind:
         click.echo(f"Files left: remove them with  ckptstorm clean {conducted.left_behind}", err=True)
     return verdict(conducted.record).exit_code

@@ -58,7 +58,7 @@ def direct(program: Program, size_bytes: int) -> Program:
         span = ops[first : last + 1]
         file = int(span["file"][0])
         if span["kind"][0] in _APPENDS:
-            blocks.append(_padded(span, file))
+            blocks.append(_padded(span, file, program.paths[file].size_bytes))
         else:
             blocks.append(_covering(span, file, size_bytes))
         index = last + 1
@@ -130,15 +130,18 @@ def _transfers(kind: Kind, file: int, start: int, stop: int, size_bytes: int) ->
     return table([op(kind, file, low, high - low) for low, high in itertools.pairwise(cuts) if high > low])
 
 
-def _padded(span: Ops, file: int) -> Ops:
-    """The writes with the last one rounded up, then the truncation to the true size."""
+def _padded(span: Ops, file: int, size_bytes: int) -> Ops:
+    """The writes with the last one rounded up, then the truncation to the true size.
+
+    A file that several ranks share is longer than this rank's part of it: nothing of theirs is cut off.
+    """
     stop = int(span["offset_bytes"][-1] + span["length_bytes"][-1])
     over = -stop % ALIGNMENT_BYTES
     if not over:
         return span
     padded = span.copy()
     padded["length_bytes"][-1] += over
-    return np.concatenate([padded, table([op(Kind.TRUNCATE, file, length_bytes=stop)])])
+    return np.concatenate([padded, table([op(Kind.TRUNCATE, file, length_bytes=max(stop, size_bytes))])])
 
 
 def _covering(span: Ops, file: int, size_bytes: int) -> Ops:

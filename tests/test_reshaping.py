@@ -78,6 +78,14 @@ def test_direct_is_aligned_and_reads_cover_what_was_asked(sizes):
     assert (_covered(restore, Kind.READ, sum(sizes)) == 1).all()
 
 
+def test_a_shared_file_is_not_cut_to_one_ranks_part():
+    """The truncation after a padded write keeps what other ranks write behind it."""
+    program = _save([5000])
+    shared = Program(program.ops, (Path(0, "a", size_bytes=15_000),), program.directories)
+    cut = direct(coalesced(shared, 4096), 4096)
+    assert cut.ops["length_bytes"][cut.ops["kind"] == Kind.TRUNCATE].tolist() == [15_000]
+
+
 def test_what_cannot_be_direct_is_named():
     """Without coalescing the first unaligned op is told."""
     assert misaligned(direct(_save([4096, 704]), 0)) == "write of 704 bytes at offset 4096 of a"

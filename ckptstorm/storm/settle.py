@@ -42,9 +42,14 @@ class DirectEvidence:
 
 
 def drop_written(crew: Crew, step: str) -> None:
-    """Ask this node's page cache to let go of all that this rank wrote."""
-    for name in crew.plan.created:
-        with _opened(crew.root_fd, f"{step}/{name}") as fd:
+    """Ask this node's page cache to let go of all that this rank wrote (a shared file may be another's to create)."""
+    written = {
+        f"{step}/{program.paths[int(file)].content_name}"
+        for program in programs_of(crew.save)
+        for file in np.unique(program.ops["file"][np.isin(program.ops["kind"], WRITES)])
+    }
+    for location in sorted(written | {f"{step}/{name}" for name in crew.plan.created}):
+        with _opened(crew.root_fd, location) as fd:
             if fd >= 0:
                 page_cache.drop(fd)
 
