@@ -16,7 +16,7 @@ from ckptstorm.plan import Totals, facts_of, plan, restore_note, totals
 from ckptstorm.program import DATA, Kind, Program
 from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
 from ckptstorm.steps import Meet
-from ckptstorm.storm.check import largest_op_bytes
+from ckptstorm.storm.check import buffer_bytes, largest_op_bytes
 from ckptstorm.storm.lowered import Lowered, lowered
 from ckptstorm.units import bytes_text, count_text, parse_bytes
 
@@ -59,7 +59,7 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
 def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
     name = job.model.name or job.model.architecture or "opaque shards"
     per_node = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
-    memory = per_node * largest * job.io.queue_depth * job.io.threads
+    memory = per_node * buffer_bytes(job, largest)
     nodes = "1 node" if world.node_count == 1 else f"{world.node_count:,} nodes"
     lines = [
         f"{name}, {job.layout.name}, {job.parallel.sharding}: {sums.rank_count:,} ranks on {nodes}",

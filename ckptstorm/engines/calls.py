@@ -21,6 +21,7 @@ Call = Callable[[], int]
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _UTIME_NOW = None  # os.utime(times=None): the server's idea of now
 _XATTR_NAME = "user.ckptstorm"
+_HEAD_BYTES = 64
 
 
 class OpenFiles:
@@ -30,6 +31,8 @@ class OpenFiles:
         self._root_fd = root_fd
         self._locations = [location or "." for location in locations]
         self._fds: dict[int, int] = {}
+        #: Files that were open with O_DIRECT in force, as the kernel itself said when they were closed.
+        self.direct_file_count = 0
 
     def close_all(self) -> None:
         """Close what is still open (after a stop or an error); a close that fails has nothing to tell any more."""
@@ -43,10 +46,21 @@ class OpenFiles:
         fd = self._fds.get(file, -1)
         return lambda: os.pwrite(fd, part, offset_bytes)
 
+    def gather(self, file: int, part: memoryview, offset_bytes: int, part_count: int) -> Call:
+        """pwritev of `part` in so many parts: heads of 64 bytes each, as a stream's buffer has them, and the rest."""
+        fd, heads = self._fds.get(file, -1), min(part_count - 1, len(part) // _HEAD_BYTES)
+        ends = [_HEAD_BYTES * index for index in range(heads + 1)]
+        buffers = [part[low : low + _HEAD_BYTES] for low in ends[:-1]] + [part[ends[-1] :]]
+        return lambda: os.pwritev(fd, buffers, offset_bytes)
+
     def read(self, file: int, into: memoryview, offset_bytes: int) -> Call:
         """pread into `into`."""
         fd, buffers = self._fds.get(file, -1), [into]
         return lambda: os.preadv(fd, buffers, offset_bytes)
+
+    def descriptor(self, file: int) -> int:
+        """The descriptor of an open file; -1, which answers EBADF, when it is not open."""
+        return self._fds.get(file, -1)
 
     def other(self, kind: Kind, row: tuple[int, ...]) -> Call:
         """Any op that moves no data; an op that this machine's Python cannot make answers ENOSYS."""
@@ -65,6 +79,8 @@ class OpenFiles:
 
     def _close(self, row: tuple[int, ...]) -> Call:
         fd = self._fds.pop(row[3], -1)
+        if fd >= 0 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            self.direct_file_count += 1
 
         def call() -> int:
             os.close(fd)
@@ -74,6 +90,8 @@ class OpenFiles:
 
     def _on_fd(self, row: tuple[int, ...], make: Callable[[int], object]) -> Call:
         fd = self._fds.get(row[3], -1)
+        if fd < 0:  # Python refuses some calls on -1 by itself, and not as an OSError
+            return _not_open
 
         def call() -> int:
             make(fd)
@@ -98,6 +116,10 @@ class OpenFiles:
             return 0
 
         return call
+
+
+def _not_open() -> int:
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _no_such_call() -> int:

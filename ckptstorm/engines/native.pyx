@@ -30,6 +30,7 @@ cdef extern from "engine.h":
         const char *name
         image_t image
         int fd
+        uint8_t *mapped
     ctypedef enum io_mode_t:
         MODE_SYNC, MODE_LIBAIO, MODE_IO_URING, MODE_MMAP, MODE_NULL
     ctypedef struct times_t:

@@ -7,6 +7,7 @@ ten thousand ops per second and rank the instrument shows; the native engine is 
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ import numpy as np
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.engines import calls
 from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
+from ckptstorm.engines.mapping import Mappings
 from ckptstorm.payload import FileImage, Mismatch, Payload
 from ckptstorm.program import Kind, Program
 from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
@@ -25,7 +27,7 @@ _PICK = 2654435761
 _CHUNK_OPS = 1024
 
 _WRITES = (Kind.WRITE, Kind.WRITEV)
-_READS = (Kind.READ,)
+_READS = (Kind.READ, Kind.MMAP_READ)
 
 
 class PosixEngine:
@@ -33,7 +35,7 @@ class PosixEngine:
 
     name: ClassVar[str] = "posix"
     moves_data: ClassVar[bool] = True
-    honours: ClassVar[dict[str, tuple[object, ...]]] = {}
+    honours: ClassVar[dict[str, tuple[object, ...]]] = {"direct": (True,)}
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -56,10 +58,12 @@ class PosixProgram:
         self._program = program
         self._rows: list[tuple[int, ...]] = program.ops.tolist()
         self._files = calls.OpenFiles(setup.root_fd, [program.location(index) for index in range(len(program.paths))])
+        self._mappings = Mappings()
         self._images: dict[int, FileImage] = {}
         lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], _WRITES + _READS)]
-        # np.full, not np.zeros: the pages are touched here and not within the storm.
-        self._buffer = np.full(int(lengths.max(initial=0)), 0, dtype=np.uint8)
+        # A mapping starts at a page, as O_DIRECT wants it; its pages are touched here and not within the storm.
+        self._buffer = np.frombuffer(mmap.mmap(-1, max(1, int(lengths.max(initial=0)))), dtype=np.uint8)
+        self._buffer.fill(0)
         self._view = memoryview(self._buffer.data)
         self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
         self._mismatches: list[Mismatch] = []
@@ -77,6 +81,7 @@ class PosixProgram:
 
     def finish(self) -> Notes:
         """See `contract.Prepared.finish`."""
+        self._mappings.drop_all()
         self._files.close_all()
         return Notes(
             self._generate_wait_ns,
@@ -84,6 +89,7 @@ class PosixProgram:
             self._verified_bytes,
             self._mismatch_count,
             tuple(self._mismatches),
+            self._files.direct_file_count,
         )
 
     def _run_chunk(self, sink: Sink, first: int, stop: int) -> int:
@@ -118,15 +124,21 @@ class PosixProgram:
 
     def _ready(self, row: tuple[int, ...]) -> Callable[[], int]:
         """The call of an op with everything in place that must not be timed."""
-        kind, _, _, file, offset, length = row
+        kind, flags, _, file, offset, length = row
         if kind in _WRITES:
             part = self._view[:length]
             begun = monotonic_ns()
             self._image(file).fill(self._buffer[:length], offset)
             self._generate_wait_ns += monotonic_ns() - begun
+            if kind == Kind.WRITEV and flags > 1:
+                return self._files.gather(file, part, offset, flags)
             return self._files.write(file, part, offset)
-        if kind in _READS:
+        if kind == Kind.READ:
             return self._files.read(file, self._view[:length], offset)
+        if kind == Kind.MMAP_READ:
+            return self._mappings.read(file, self._files.descriptor(file), self._buffer[:length], offset)
+        if kind == Kind.CLOSE:
+            self._mappings.drop(file)
         return self._files.other(Kind(kind), row)
 
     def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ckptstorm import registry
 from ckptstorm.engines import ENGINES, choose
-from ckptstorm.engines.contract import Engine
+from ckptstorm.engines.contract import Engine, Setup
 from ckptstorm.engines.slow import matching_ops
 from ckptstorm.errors import JobError, PlaceError, StormError
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
@@ -28,6 +28,7 @@ from ckptstorm.units import bytes_text, count_text
 
 #: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
 _RANK_BYTES = 64 << 20
+_BUFFERS_PER_OP = 2
 #: The longest name that a layout makes below the step directory is far below this; refused when the mount takes less.
 _NAME_BYTES = 64
 
@@ -119,6 +120,8 @@ def check_engine(job: Job) -> str:
                 f"leave it out (default {_toml(getattr(default, key))}), or choose another engine: "
                 "ckptstorm list engines",
             )
+    # An engine refuses by itself what this machine's kernel does not let it do.
+    engine(Setup(-1, mode=job.io.mode, is_direct=job.io.direct, queue_depth=job.io.queue_depth))
     return name
 
 
@@ -247,9 +250,14 @@ def largest_op_bytes(job: Job, world: World, facts: Facts) -> int:
     return max(lengths, default=0)
 
 
+def buffer_bytes(job: Job, largest_bytes: int) -> int:
+    """What a rank's buffers take: each op in flight has one that moves and one that is made or compared."""
+    return _BUFFERS_PER_OP * largest_bytes * job.io.queue_depth * job.io.threads
+
+
 def _memory(job: Job, world: World, largest_bytes: int) -> Finding:
     ranks = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
-    need = ranks * (_RANK_BYTES + largest_bytes * job.io.queue_depth * job.io.threads)
+    need = ranks * (_RANK_BYTES + buffer_bytes(job, largest_bytes))
     available = _available_bytes()
     sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
     if need > available:

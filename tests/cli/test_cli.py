@@ -267,3 +267,14 @@ def test_a_fault_that_never_falls_is_refused(ckptstorm, place, fault, says):
     """A planted fault must fall, or the record would speak of a faulty storm that was none."""
     (place / "job.toml").write_text(f"{TINY}[[fault]]\n{fault}\n")
     _refused(ckptstorm("run", "job.toml", "--ranks", "2"), says)
+
+
+def test_what_the_kernel_does_not_allow_is_refused_before_anything(ckptstorm, place):
+    """A mode that this engine or machine has not is named by `check`, with what to use instead."""
+    for arguments, says in (
+        (("--set", "io.engine=native", "--set", "io.mode=mmap", "--set", "io.direct=true"), "page cache"),
+        (("--set", "io.engine=native", "--set", "io.queue_depth=8"), "one op in flight"),
+        (("--set", "io.engine=posix", "--set", "io.mode=io_uring"), "the posix engine cannot honour it"),
+    ):
+        _refused(ckptstorm("check", "laptop", *arguments), says)
+    assert os.listdir(place) == []

@@ -208,6 +208,29 @@ def test_mapped_reads_are_verified_and_short_at_the_end(root, mode):
     assert (notes.verified_bytes, notes.mismatch_count) == (104_107, 0)
 
 
+def test_a_mapping_lasts_until_the_close_and_follows_a_growing_file(root):
+    """A read beyond what was mapped sees what has been written since; after a close nothing is mapped."""
+
+    def mapped_files():
+        with open("/proc/self/maps") as maps:
+            return sum(line.rstrip().endswith("/f") for line in maps)
+
+    program = one_file(
+        op(Kind.WRITE, 0, 0, 5000),
+        op(Kind.MMAP_READ, 0, 0, 9000),
+        op(Kind.WRITE, 0, 5000, 5000),
+        op(Kind.MMAP_READ, 0, 4000, 6000),
+    )
+    prepared = NativeEngine(Setup(root)).prepare(program, PAYLOAD)
+    sink = KeepTimes(len(program.ops))
+    prepared.run(sink, 0, 5)
+    assert mapped_files() == 1
+    prepared.run(sink, 5, 6)
+    assert mapped_files() == 0
+    assert sink.times.result.tolist() == [0, 5000, 5000, 5000, 6000, 0]
+    assert prepared.finish().mismatch_count == 0
+
+
 def test_copy_moves_bytes_between_two_open_files(root, tmp_path):
     """copy is copy_file_range from the start of `file` to the start of the path that the offset names."""
     rows = [
@@ -356,6 +379,38 @@ def test_the_gil_is_free_while_it_runs_and_a_stop_is_obeyed(root):
         assert 20 <= sink.control[OPS_DONE] < 20_000
         assert int((sink.times.end_ns > 0).sum()) == sink.control[OPS_DONE]
         prepared.finish()
+
+
+def test_an_op_that_never_ends_is_left_behind(root, tmp_path):
+    """A read of an empty pipe hangs for ever: asked to stop, the ring's program ends without it, as an op not run."""
+    os.mkfifo(tmp_path / "f")
+    program = Program(table([op(Kind.OPEN, 0, length_bytes=READ_WRITE), op(Kind.READ, 0, 0, 100)]), (Path(0, "f"),))
+    prepared = NativeEngine(Setup(root, mode="io_uring", queue_depth=2)).prepare(program, PAYLOAD)
+    sink = KeepTimes(2)
+    worker = threading.Thread(target=prepared.run, args=(sink, 0, 2))
+    worker.start()
+    time.sleep(0.05)
+    assert worker.is_alive() and sink.control[OPS_DONE] == 1
+    sink.control[STOP] = 1
+    asked = monotonic_ns()
+    worker.join()
+    assert monotonic_ns() - asked < 400_000_000  # 100 ms, and room for a busy machine
+    assert (sink.times.start_ns[1], sink.times.end_ns[1], sink.times.result[1]) == (0, 0, 0)
+    assert prepared.run(sink, 1, 2) == 1
+    prepared.finish()
+
+
+def test_a_close_lets_go_of_the_file(root, tmp_path):
+    """A ring knows open files by a table of its own: after a close, nothing holds the file (or its lock) any more."""
+    rows = [op(Kind.LOCK, 0, flags=2), op(Kind.WRITE, 0, 0, 4096), op(Kind.WRITE, 0, 4096, 4096)]
+    prepared = NativeEngine(Setup(root, mode="io_uring", queue_depth=2)).prepare(one_file(*rows), PAYLOAD)
+    with open(tmp_path / "f", "wb") as other:
+        prepared.run(KeepTimes(5), 0, 4)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        prepared.run(KeepTimes(5), 4, 5)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    prepared.finish()
 
 
 @pytest.mark.parametrize(("mode", "depth"), [("sync", 1), ("libaio", 4), ("io_uring", 4)])

@@ -47,8 +47,9 @@ static int64_t call_writev(int fd, uint8_t *bytes, const op_t *op) {
     return answer(pwritev(fd, parts, (int)count, (off_t)op->offset_bytes));
 }
 
-static int64_t call_data(const engine_t *engine, const op_t *op, uint8_t *bytes) {
-    const int fd = fd_of(engine, op);
+static int64_t call_data(engine_t *engine, const op_t *op, uint8_t *bytes) {
+    file_t *file = &engine->files[op->file];
+    const int fd = file->fd;
     const bool is_mapped = engine->mode == MODE_MMAP;
     switch (op->kind) {
     case KIND_WRITE:
@@ -58,10 +59,10 @@ static int64_t call_data(const engine_t *engine, const op_t *op, uint8_t *bytes)
         if (is_mapped) return mapped_write(fd, bytes, op->length_bytes, op->offset_bytes);
         return call_writev(fd, bytes, op);
     case KIND_READ:
-        if (is_mapped) return mapped_read(fd, bytes, op->length_bytes, op->offset_bytes);
+        if (is_mapped) return mapped_read(file, bytes, op->length_bytes, op->offset_bytes);
         return answer(pread(fd, bytes, op->length_bytes, (off_t)op->offset_bytes));
     default:
-        return mapped_read(fd, bytes, op->length_bytes, op->offset_bytes);
+        return mapped_read(file, bytes, op->length_bytes, op->offset_bytes);
     }
 }
 
@@ -166,6 +167,7 @@ void settle(engine_t *engine, const op_t *op, int64_t *result) {
     file_t *file = &engine->files[op->file];
     if (op->kind == KIND_CLOSE) file->fd = -1;
     if (op->kind != KIND_OPEN || *result < 0) return;
+    unmap(file);
     if (file->fd >= 0) close(file->fd);
     file->fd = (int)*result;
     *result = 0;
@@ -176,6 +178,7 @@ void settle(engine_t *engine, const op_t *op, int64_t *result) {
 /* Close what is still open (after a stop or an error). */
 void close_files(engine_t *engine) {
     for (uint32_t k = 0; k < engine->file_count; k++) {
+        unmap(&engine->files[k]);
         if (engine->files[k].fd >= 0) close(engine->files[k].fd);
         engine->files[k].fd = -1;
     }

@@ -33,6 +33,8 @@ typedef struct {
     const char *name; /* relative to the storm's root */
     image_t image;
     int fd;           /* -1: not open */
+    uint8_t *mapped;  /* the whole file, for reads through a mapping; NULL: not mapped */
+    uint64_t mapped_bytes;
 } file_t;
 
 typedef enum { MODE_SYNC, MODE_LIBAIO, MODE_IO_URING, MODE_MMAP, MODE_NULL } io_mode_t;
@@ -108,8 +110,9 @@ void close_files(engine_t *engine);
 
 /* mapped.c: the ops that go through a mapping; results are bytes or minus the errno. */
 int64_t mapped_write(int fd, const uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes);
-int64_t mapped_read(int fd, uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes);
+int64_t mapped_read(file_t *file, uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes);
 int64_t mapped_sync(int fd, uint64_t length_bytes, uint64_t offset_bytes);
+void unmap(file_t *file);
 
 /* buffers.c */
 int buffer_take(buffer_t *buffer, uint64_t size_bytes);

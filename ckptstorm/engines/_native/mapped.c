@@ -1,8 +1,9 @@
 /* Data through a mapping: what `mmap=True` of a framework does.
  *
- * Each op maps the range that it covers, touches it, copies, and unmaps: no mapping outlives its op,
- * so a program needs no room for them. Pages are touched by MADV_POPULATE_*, which answers an I/O
- * error or a full disk with an errno where a plain access would end the process with SIGBUS.
+ * A file is mapped whole by the first read of it, inside that read's time, until it is closed (or has
+ * grown). A write maps the range that it covers, and unmaps it. Pages are touched by MADV_POPULATE_*,
+ * which answers an I/O error or a full disk with an errno where a plain access would end the process
+ * with SIGBUS.
  */
 #define _GNU_SOURCE
 #include "engine.h"
@@ -54,19 +55,42 @@ int64_t mapped_write(int fd, const uint8_t *bytes, uint64_t length_bytes, uint64
     return failure ? failure : (int64_t)length_bytes;
 }
 
-int64_t mapped_read(int fd, uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes) {
+void unmap(file_t *file) {
+    if (file->mapped) munmap(file->mapped, file->mapped_bytes);
+    file->mapped = NULL;
+    file->mapped_bytes = 0;
+}
+
+/* Map the whole file, as long as it is now. */
+static int map_whole(file_t *file) {
     struct stat about;
-    mapping_t mapping = {0};
-    if (fstat(fd, &about) < 0) return -errno;
+    if (fstat(file->fd, &about) < 0) return -errno;
     const uint64_t size = (uint64_t)about.st_size;
-    const uint64_t left = size > offset_bytes ? size - offset_bytes : 0;
-    if (length_bytes > left) length_bytes = left; /* short by plan: beyond the end there is no page to map */
-    if (length_bytes == 0) return 0;
-    int failure = map_range(fd, PROT_READ, length_bytes, offset_bytes, &mapping);
+    if (size == file->mapped_bytes) return 0;
+    unmap(file);
+    if (size == 0) return 0;
+    uint8_t *mapped = mmap(NULL, size, PROT_READ, MAP_SHARED, file->fd, 0);
+    if (mapped == MAP_FAILED) return -errno;
+    file->mapped = mapped;
+    file->mapped_bytes = size;
+    return 0;
+}
+
+int64_t mapped_read(file_t *file, uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes) {
+    int failure = offset_bytes + length_bytes > file->mapped_bytes ? map_whole(file) : 0;
     if (failure) return failure;
-    failure = populate(&mapping, MADV_POPULATE_READ);
-    if (!failure) memcpy(bytes, mapping.bytes, length_bytes);
-    munmap(mapping.page, mapping.size_bytes);
+    /* Short at the end: beyond it there is no page to map. */
+    const uint64_t left = file->mapped_bytes > offset_bytes ? file->mapped_bytes - offset_bytes : 0;
+    if (length_bytes > left) length_bytes = left;
+    if (length_bytes == 0) return 0;
+    const uint64_t lead = offset_bytes % PAGE_BYTES;
+    const mapping_t part = {
+        .page = file->mapped + (offset_bytes - lead),
+        .bytes = file->mapped + offset_bytes,
+        .size_bytes = length_bytes + lead,
+    };
+    failure = populate(&part, MADV_POPULATE_READ);
+    if (!failure) memcpy(bytes, part.bytes, length_bytes);
     return failure ? failure : (int64_t)length_bytes;
 }
 
