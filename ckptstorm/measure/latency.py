@@ -85,11 +85,16 @@ def observe(pairs: Iterable[Pair], release_ns: int = 0) -> LatencyTable:
     indices, elapsed = [np.zeros(0, dtype=int64)], [np.zeros(0, dtype=int64)]
     for program, times in pairs:
         keep = np.flatnonzero((times.end_ns > 0) & succeeded(program, times))
-        kinds, moved = program.ops["kind"][keep], np.maximum(times.result[keep], 0)
+        kinds = program.ops["kind"][keep]
         start_ns = times.start_ns if program.due_ns is None else program.due_ns + release_ns
-        indices.append(_INDEX_OF_KIND[kinds, size_class(moved)])
+        indices.append(key_index(kinds, times.result[keep]))
         elapsed.append(times.end_ns[keep] - start_ns[keep])
     return _tally(np.concatenate(indices), np.concatenate(elapsed))
+
+
+def key_index(kinds: NDArray[np.uint8], results: NDArray[int64]) -> NDArray[int64]:
+    """Per op, the index into `ALL_KEYS` of its kind and of the size class of the bytes that it moved."""
+    return np.asarray(_INDEX_OF_KIND[kinds, size_class(np.maximum(results, 0))])
 
 
 def succeeded(program: Program, times: OpTimes) -> NDArray[np.bool_]:
