@@ -22,6 +22,9 @@ Tick = Callable[[], None]
 _NAP_LEAST_S, _NAP_MOST_S = 20e-6, 1e-3
 #: Ranks beyond the cores of a node share them, so each may look less often.
 _NAP_MOST_CROWDED_S = 5e-3
+#: While a large message moves, each look lets one more chunk through: a millisecond between them would
+#: make it hundreds of times slower than it is.
+_NAP_MOST_MOVING_S = 50e-6
 #: No message of ours is larger, whatever the world: counts stay below 2^31, buffers bounded.
 PIECE_BYTES = 64 << 20
 
@@ -79,13 +82,15 @@ class Cluster:
         comm.Allgather(node_index, nodes)
         self.node_of_rank: NDArray[np.int32] = nodes
 
-    def wait(self, request: MPI.Request) -> None:
+    def wait(self, request: MPI.Request, nap_most_s: float = 0.0) -> None:
         """Until the request is done: test, sleep, tick."""
-        nap_s = _NAP_LEAST_S
+        nap_s, slept_s, most_s = _NAP_LEAST_S, 0.0, nap_most_s or self._nap_most_s
         while not request.Test():
             time.sleep(nap_s)
-            nap_s = min(2 * nap_s, self._nap_most_s)
-            if nap_s >= _NAP_MOST_S:
+            slept_s += nap_s
+            nap_s = min(2 * nap_s, most_s)
+            if slept_s >= _NAP_MOST_S:
+                slept_s = 0.0
                 self.tick()
 
     def barrier(self) -> None:
@@ -175,7 +180,7 @@ class Cluster:
         everyone = np.zeros(piece * self.rank_count if self.rank == 0 and kind != "bcast" else 0, dtype=np.uint8)
         left = bytes_per_rank
         while left > 0:
-            self.wait(self._exchange_piece(kind, mine, everyone))
+            self.wait(self._exchange_piece(kind, mine, everyone), _NAP_MOST_MOVING_S)
             left -= piece
 
     def _exchange_piece(self, kind: str, mine: NDArray[np.uint8], everyone: NDArray[np.uint8]) -> MPI.Request:
