@@ -27,7 +27,7 @@ def scene_of(job: Job, world: World) -> Scene:
     model = resolve(job.model)
     parallel = _parallel(job, world)
     _check_cut(job, model)
-    return Scene(model, parallel, job.parallel.sharding, job.layout.overwrite)
+    return Scene(model, parallel, job.parallel.sharding, job.layout.overwrite, job.parallel.replicas)
 
 
 def layout_of(job: Job, world: World) -> Layout:

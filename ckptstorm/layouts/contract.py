@@ -30,12 +30,14 @@ class Scene:
         parallel: how ranks share it.
         sharding: [parallel] sharding.
         overwrite: whether every round saves over the last one, in one step directory.
+        replicas: [parallel] replicas: copies of each HSDP shard.
     """
 
     model: ModelSpec
     parallel: ParallelSpec
     sharding: str
     overwrite: bool = False
+    replicas: int = 1
 
     @property
     def rank_count(self) -> int:

@@ -1,4 +1,4 @@
-"""Counts of what DCP stores for all ranks of an FSDP2 job, without a loop over ranks.
+"""Counts of what DCP stores for all ranks, without planning each of them.
 
 `torch.chunk` gives the first d0 // c ranks c = ceil(d0 / N) rows each, the next one the rest, and the
 others none. So a tensor contributes at most three record sizes, whatever N is.
@@ -6,12 +6,14 @@ others none. So a tensor contributes at most three record sizes, whatever N is.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckptstorm.layouts.dcp_items import SCALAR_BYTES, Items
+from ckptstorm.layouts.dcp_items import SCALAR_BYTES, Items, record_bytes
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.steps import Record
 
@@ -27,7 +29,7 @@ _BLOB_NAME = 29
 
 def record_counts(items: Items) -> Counter[Record]:
     """How many of each record all ranks write together."""
-    parts, counts = items.rank_count, Counter[Record]()
+    parts, counts = items.shard_count, Counter[Record]()
     for row_count, row_bytes, tensor_count in _groups(items):
         most = -(-row_count // parts)
         full, rest = divmod(row_count, most)
@@ -45,29 +47,45 @@ def record_counts(items: Items) -> Counter[Record]:
 
 
 def file_bytes(items: Items) -> Int64s:
-    """Size of each rank's file, by rank."""
-    parts = items.rank_count
-    steps = np.zeros(parts + 1, dtype=np.int64)  # changes from one rank to the next
-    for row_count, row_bytes, tensor_count in _groups(items):
-        most = -(-row_count // parts)
-        full, rest = divmod(row_count, most)
-        copies = tensor_count * items.state_count
-        steps[0] += copies * torch_zip.tensor_record_bytes(most * row_bytes)
-        steps[full] -= copies * torch_zip.tensor_record_bytes(most * row_bytes)
-        if rest:
-            steps[full] += copies * torch_zip.tensor_record_bytes(rest * row_bytes)
-            steps[full + 1] -= copies * torch_zip.tensor_record_bytes(rest * row_bytes)
-    sizes: Int64s = np.cumsum(steps)[:parts] + items.empty_counts() * torch_zip.tensor_record_bytes(0)
-    scalars = np.bincount(items.deal.scalar_rank, minlength=parts)
-    sizes += scalars * torch_zip.tensor_record_bytes(SCALAR_BYTES)
-    np.add.at(sizes, items.deal.blob_rank, np.array(items.blob_bytes, dtype=np.int64))
+    """Size of each rank's files, by rank."""
+    sizes = _by_rank(items, record_bytes)
+    np.add.at(sizes, items.blob_rank, np.array(items.blob_bytes, dtype=np.int64))
     return sizes
+
+
+def item_counts(items: Items) -> Int64s:
+    """How many tensors and blobs each rank writes."""
+    counts = _by_rank(items, np.ones_like)
+    np.add.at(counts, items.blob_rank, 1)
+    return counts
+
+
+def _by_rank(items: Items, measure: Callable[[Int64s], Int64s]) -> Int64s:
+    """By rank: `measure` of the bytes of each tensor that it writes, added up; ranks with equal shards in one go."""
+    sums = np.zeros(items.rank_count, dtype=np.int64)
+    edges = items.breakpoints[items.breakpoints < items.shard_count].tolist()
+    for low, high in itertools.pairwise([0, *edges, items.shard_count]):
+        data = np.where(items.is_scalar, 0, items.data_bytes(low))
+        weights = np.where(data > 0, measure(data), 0)
+        if items.replica_count == 1:
+            sums[low:high] = weights.sum()
+            continue
+        dealt, known = items.replica_deal, dict[int, Int64s]()
+        for shard in range(low, high):
+            deal = int(dealt.deal_of[shard])
+            if deal not in known:
+                known[deal] = np.zeros(items.replica_count, dtype=np.int64)
+                np.add.at(known[deal], dealt.places[deal], weights)
+            sums[list(dealt.replicas[shard])] = known[deal]
+    scalar, empty = (int(measure(np.array([size], dtype=np.int64))[0]) for size in (SCALAR_BYTES, 0))
+    scalars = np.bincount(items.scalar_rank, minlength=items.rank_count)
+    return np.asarray(sums + items.empty_counts() * empty + scalars * scalar, dtype=np.int64)
 
 
 def metadata_bytes(items: Items) -> int:
     """Size of `.metadata`, by the law in `dcp_metadata`."""
-    names, used = items.rows.name_bytes, items.rows.used_parts(items.rank_count)
-    stored = used + (used < items.rank_count)
+    names, used = items.rows.name_bytes, items.rows.used_parts(items.shard_count)
+    stored = used + (used < items.shard_count)
     # (letters around the name, items of each tensor) of every entry of a parameter.
     entries = [(_WEIGHT_AROUND, stored)]
     if items.has_optimizer:

@@ -1,4 +1,4 @@
-"""What DCP stores of an FSDP2 job, item by item, as arrays: so that one rank of 100,000 costs one pass.
+"""What DCP stores, item by item, as arrays: so that one rank of 100,000 costs one pass.
 
 Every rank numbers the items of the whole state dict alike. A *slot* is that number: first the
 weights, then `step`, `exp_avg`, `exp_avg_sq` of one parameter after the other. Blobs stand apart.
@@ -6,13 +6,15 @@ weights, then `step`, `exp_avg`, `exp_avg_sq` of one parameter after the other. 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ckptstorm.layouts.dcp_replicas import Grid, ReplicaDeal, deal_replicas
 from ckptstorm.layouts.formats import torch_zip
 from ckptstorm.layouts.formats.dcp_dedup import Deal, deal
 from ckptstorm.model.shard import Rows, rows
@@ -20,6 +22,7 @@ from ckptstorm.model.tensors import ModelSpec
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Made = TypeVar("Made")
 
 #: Parameter-group entries of AdamW in the order of `get_state_dict`; each is a blob of its own.
 GROUP_ENTRIES = (
@@ -35,9 +38,12 @@ SCALAR_BYTES = 4
 class Items:
     """The items of a model on `rank_count` ranks.
 
+    Rank i holds shard i % shards (FSDP2: as many shards as ranks; HSDP: the mesh is replicas x
+    shards, row by row; DDP: one shard).
+
     Attributes:
         model: what is saved.
-        rank_count: FSDP2 shards.
+        rank_count: all ranks.
         order: "plan" keeps slot order in the file; "size" sorts by the whole tensor's bytes, as
             DCP does when a GPU is there.
     """
@@ -45,11 +51,17 @@ class Items:
     model: ModelSpec
     rank_count: int
     order: Literal["plan", "size"]
+    replica_count: int = 1
+
+    @property
+    def shard_count(self) -> int:
+        """Parts that a tensor is cut into."""
+        return self.rank_count // self.replica_count
 
     @cached_property
     def rows(self) -> Rows:
         """The model's tensors as arrays."""
-        return rows(self.model, self.rank_count)
+        return rows(self.model, self.shard_count)
 
     @property
     def state_count(self) -> int:
@@ -77,10 +89,35 @@ class Items:
 
     @cached_property
     def deal(self) -> Deal:
-        """Who writes what many ranks hold."""
+        """Who writes what many ranks hold, when no shard has replicas."""
         total = self.rows.row_count * self.rows.row_bytes
         used = self.rows.used_parts(self.rank_count)
         return deal(total, used, self.rank_count, self.state_count, len(self.blob_bytes))
+
+    @cached_property
+    def replica_deal(self) -> ReplicaDeal:
+        """Who writes what many ranks hold, when shards have replicas."""
+        used = self.spread(self.rows.used_parts(self.shard_count), np.zeros(self.tensor_count, dtype=np.int64))
+        grid = Grid(self.shard_count, self.replica_count)
+        return deal_replicas(self.total_bytes, used, len(self.blob_bytes), grid)
+
+    @cached_property
+    def total_bytes(self) -> Int64s:
+        """By slot: bytes of the whole tensor, by which DCP sorts and deals."""
+        total = self.rows.row_count * self.rows.row_bytes
+        return self.spread(total, np.full(self.tensor_count, SCALAR_BYTES, dtype=np.int64))
+
+    @cached_property
+    def scalar_rank(self) -> Int64s:
+        """By parameter: who writes its `step`."""
+        if self.replica_count == 1:
+            return self.deal.scalar_rank
+        return self.replica_deal.shared_rank[self.scalar_slots]
+
+    @cached_property
+    def blob_rank(self) -> Int64s:
+        """By blob: who writes it."""
+        return self.deal.blob_rank if self.replica_count == 1 else self.replica_deal.blob_rank
 
     def spread(self, weights: Int64s, scalars: Int64s) -> Int64s:
         """By slot: `weights` for every state of a parameter, `scalars` for its `step`."""
@@ -106,18 +143,43 @@ class Items:
         """Slots in the order in which a file holds them."""
         if self.order == "plan":
             return np.arange(len(self.is_scalar), dtype=np.int64)
-        total = self.rows.row_count * self.rows.row_bytes
-        scalars = np.full(self.tensor_count, SCALAR_BYTES, dtype=np.int64)
-        return np.argsort(self.spread(total, scalars), kind="stable").astype(np.int64)
+        return np.argsort(self.total_bytes, kind="stable").astype(np.int64)
 
     def data_bytes(self, rank: int) -> Int64s:
         """By slot: bytes of the tensor that `rank` holds; a scalar is held by all."""
-        shard = self.rows.shard_rows(self.rank_count, rank) * self.rows.row_bytes
+        shard = self.rows.shard_rows(self.shard_count, rank % self.shard_count) * self.rows.row_bytes
         return self.spread(shard, np.full(self.tensor_count, SCALAR_BYTES, dtype=np.int64))
+
+    def shard_writer(self, rank: int) -> Int64s:
+        """By slot: which rank writes the shard that `rank` holds; of no meaning where it holds no rows."""
+        if self.replica_count == 1:
+            return np.full(len(self.is_scalar), rank, dtype=np.int64)
+        return self.replica_deal.writers(rank % self.shard_count)
+
+    def written_bytes(self, rank: int) -> Int64s:
+        """By slot: bytes of the shard that `rank` writes; 0 for no rows, a replica's shard, and a scalar."""
+        data = np.where(self.is_scalar, 0, self.data_bytes(rank))
+        return data if self.replica_count == 1 else np.where(self.shard_writer(rank) == rank, data, 0)
+
+    @cached_property
+    def breakpoints(self) -> Int64s:
+        """Shards from which on some tensor's shard has another number of rows."""
+        shape, parts = self.rows, self.shard_count
+        return np.unique(np.concatenate([shape.row_count // shape.most_rows(parts), shape.used_parts(parts)]))
+
+    def held_class(self, rank: int) -> Hashable:
+        """Equal for ranks whose `written_bytes` are equal."""
+        shape = int(np.searchsorted(self.breakpoints, rank % self.shard_count, side="right"))
+        if self.replica_count == 1:
+            return shape
+        return shape, self.replica_deal.role(rank)
 
     @cached_property
     def _empties(self) -> tuple[Int64s, Int64s]:
         """(ranks, slots) of the empty records, rank by rank."""
+        if self.replica_count > 1:
+            slots = np.flatnonzero((self.replica_deal.shared_rank >= 0) & ~self.is_scalar)
+            return _by_rank(self.replica_deal.shared_rank[slots], slots.astype(np.int64))
         state, tensor = np.nonzero(self.deal.empty_rank >= 0)
         slots = np.where(state == 0, tensor, self.tensor_count + 3 * tensor + state)
         return _by_rank(self.deal.empty_rank[state, tensor], slots.astype(np.int64))
@@ -125,7 +187,7 @@ class Items:
     @cached_property
     def _scalars(self) -> tuple[Int64s, Int64s]:
         """(ranks, slots) of the scalars, rank by rank."""
-        return _by_rank(self.deal.scalar_rank, self.scalar_slots)
+        return _by_rank(self.scalar_rank, self.scalar_slots)
 
     def empty_slots(self, rank: int) -> Int64s:
         """Slots whose one empty record `rank` writes."""
@@ -141,11 +203,11 @@ class Items:
 
     def own_blobs(self, rank: int) -> list[int]:
         """Indices of the blobs that `rank` writes, in file order."""
-        return np.flatnonzero(self.deal.blob_rank == rank).tolist()
+        return np.flatnonzero(self.blob_rank == rank).tolist()
 
     def file_slots(self, rank: int) -> Int64s:
-        """Slots in the file of `rank`, in file order; blobs stand before them."""
-        written = (self.data_bytes(rank) > 0) & ~self.is_scalar
+        """Slots in the files of `rank`, in the order of one file; blobs stand before them."""
+        written = self.written_bytes(rank) > 0
         written[self.own_scalar_slots(rank)] = True
         written[self.empty_slots(rank)] = True
         return np.asarray(self.file_order[written[self.file_order]])
@@ -154,6 +216,13 @@ class Items:
 def record_bytes(data_bytes: Int64s) -> Int64s:
     """`torch_zip.tensor_record_bytes` of each."""
     return np.where(data_bytes == 0, 1513, data_bytes - data_bytes % 64 + 1577)
+
+
+def flyweights(make: Callable[[int], Made], sizes: Int64s) -> list[Made]:
+    """`make` of each size; one object for all of a size."""
+    values, places = np.unique(sizes, return_inverse=True)
+    made = [make(size) for size in values.tolist()]
+    return [made[place] for place in places.tolist()]
 
 
 def _by_rank(ranks: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:

@@ -1,4 +1,4 @@
-"""The real thing: one rank of a PyTorch FSDP2 job that saves and restores through DCP, for strace to watch.
+"""The real thing: one rank of a PyTorch job that saves and restores through DCP, for strace to watch.
 
 Started by `strace_log.trace`, once a rank, by an interpreter that has torch. It imports nothing of
 ckptstorm: the tensor list arrives as a JSON file, so a wrong list cannot hide in both.
@@ -18,6 +18,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 
 def build(tensors):
@@ -40,25 +41,31 @@ def mark(phase):
         Path(f"/MARK/{phase}").stat()
 
 
-def main():
-    """argv: JSON file with rank_count, port, directory, tensors, threads, saves; then the rank."""
-    task, rank = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task["port"])}
-    dist.init_process_group("gloo", rank=rank, world_size=task["rank_count"])
-    model = build(task["tensors"])
-    fully_shard(model, mesh=init_device_mesh("cpu", (task["rank_count"],)))
+def shard(model, sharding, rank_count, replicas):
+    """The model as the job holds it."""
+    if sharding == "ddp":
+        return DistributedDataParallel(model)
+    names = {"hsdp": ("replicate", "shard"), "fsdp2": ("shard",)}[sharding]
+    sizes = {"hsdp": (replicas, rank_count // replicas), "fsdp2": (rank_count,)}[sharding]
+    fully_shard(model, mesh=init_device_mesh("cpu", sizes, mesh_dim_names=names))
+    return model
+
+
+def save_and_restore(task, variant):
+    """One model: as many saves into one directory as asked, and a restore."""
+    model = shard(build(task["tensors"]), variant["sharding"], task["rank_count"], variant.get("replicas", 1))
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     model_state, optimizer_state = get_state_dict(model, optimizer)
     state = {"model": model_state, "optim": optimizer_state}
-    directory = Path(task["directory"])
-    for _ in range(task["saves"]):
+    directory = Path(task["directory"]) / variant.get("name", "")
+    options = {"thread_count": variant["threads"], "single_file_per_rank": not variant.get("file_per_tensor", False)}
+    for _ in range(variant["saves"]):
         dist.barrier()
         mark("save")
-        dcp.save(state, storage_writer=dcp.FileSystemWriter(directory, thread_count=task["threads"]))
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(directory, **options))
         mark("saved")
     dist.barrier()
     mark("restore")
@@ -66,6 +73,17 @@ def main():
     mark("restored")
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
     dist.barrier()
+
+
+def main():
+    """argv: JSON file with rank_count, port, directory, tensors, and threads and saves or `variants`; then the rank."""
+    task, rank = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task["port"])}
+    dist.init_process_group("gloo", rank=rank, world_size=task["rank_count"])
+    only = {"sharding": "fsdp2"} | {key: task.get(key, 1) for key in ("threads", "saves")}
+    for variant in task.get("variants", [only]):
+        save_and_restore(task, variant)
     dist.destroy_process_group()
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 _STRACE = ("strace", "-ff", "--seccomp-bpf", "-y", "-s", "0")
 _TRACED = (
     "openat,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,stat,newfstatat,statx,"
-    "read,pread64,readv,write,pwrite64,writev,fsync,fdatasync,close"
+    "read,pread64,readv,write,pwrite64,writev,fsync,fdatasync,close,chmod,sendfile,getdents64"
 )
 _CALL = re.compile(r"(?P<name>\w+)\((?P<told>.*)\)\s+= (?P<result>-?\d+)(?:<[^>]*>)?(?: (?P<errno>E[A-Z]+))?")
 _PATH = re.compile(r'<(?P<open>/[^>]*)>|"(?P<named>/[^"]*)"')
+#: The phase of calls by a thread that marks none: a writer of DCP's `thread_count`.
+THREAD = "thread"
 _MARK = re.compile(r'"/MARK/(\w+)"')
 _ASKED = re.compile(r", (\d+)$")
 #: Importing torch under strace takes about 10 s; a hang must not hold the suite.
@@ -50,12 +52,12 @@ class Traced:
 
 
 def trace(python: str, folder: Path, task: dict[str, object]) -> list[list[Traced]]:
-    """Run `dcp_reference.py` once a rank under strace; the calls of each rank on `folder`/checkpoint.
+    """Run a reference script once a rank under strace; the calls of each rank on `folder`/checkpoint.
 
     Args:
         python: an interpreter that has torch.
         folder: an empty directory.
-        task: `rank_count`, `tensors` (name and shape), `threads`, `saves`.
+        task: `rank_count`, `tensors` (name and shape), `threads`, `saves`; `script` (dcp_reference.py).
     """
     rank_count = int(str(task["rank_count"]))
     with socket.socket() as probe:
@@ -63,7 +65,7 @@ def trace(python: str, folder: Path, task: dict[str, object]) -> list[list[Trace
         port = probe.getsockname()[1]
     told = folder / "task.json"
     told.write_text(json.dumps(task | {"port": port, "directory": str(folder / "checkpoint")}))
-    script = str(Path(__file__).with_name("dcp_reference.py"))
+    script = str(Path(__file__).with_name(str(task.get("script", "dcp_reference.py"))))
     ranks = []
     for rank in range(rank_count):
         logs = ("-o", str(folder / f"rank-{rank}"), "-e", f"trace={_TRACED}")
@@ -85,8 +87,9 @@ def _calls(folder: Path, rank: int) -> list[Traced]:
     """Calls of the rank's threads on the checkpoint; DCP with one thread works on the main one."""
     calls: list[Traced] = []
     for log in sorted(folder.glob(f"rank-{rank}.*")):
-        phase, seen = "", 0
-        for line in log.read_text(errors="replace").splitlines():
+        text = log.read_text(errors="replace")
+        phase, seen = "" if _MARK.search(text) else THREAD, 0
+        for line in text.splitlines():
             mark = _MARK.search(line)
             if mark:
                 seen += mark[1] == "save"
