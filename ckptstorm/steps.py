@@ -14,12 +14,16 @@ from ckptstorm.program import Kind, Path
 #: How the framework's own buffers turn its write and read calls into system calls.
 #:   python  a buffered Python file object (buffer of st_blksize bytes)
 #:   direct  every call is one system call
-WriterApi = Literal["python", "direct"]
+#:   rust_8k, rust_1m  a Rust BufWriter of that many bytes (its default, and safetensors 0.8's)
+#:   ofstream  a C++ file stream: 8191 bytes, and writev
+WriterApi = Literal["python", "direct", "rust_8k", "rust_1m", "ofstream"]
+#: mmap: the file is mapped, and each range is touched and copied.
+ReaderApi = Literal["python", "direct", "mmap"]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A namespace or sync call: mkdir, stat, rename, unlink, fsync_dir …
+    """A namespace or sync call: mkdir, stat, rename, unlink, fsync_dir … or one on an open file: truncate, fadvise …
 
     Attributes:
         kind: what.
@@ -27,6 +31,8 @@ class Call:
         target: rename and link: to what.
         expect: the errno that is no error here (EEXIST of N-1 mkdirs); 0: none.
         mode: mkdir: the directory's mode.
+        length_bytes: truncate: the new size; fadvise: how much, from the start.
+        flags: fadvise: the advice.
     """
 
     kind: Kind
@@ -34,6 +40,8 @@ class Call:
     target: Path | None = None
     expect: int = 0
     mode: int = 0
+    length_bytes: int = 0
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +68,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A file written from start to end: open, records, sync, close.
+    """A file, or one rank's part of it, written in order: open, records, sync, close.
 
     Attributes:
-        path: with its complete size.
+        path: with the complete size of the file.
         records: in file order.
         api: whose buffering turns the pieces into system calls.
         is_synced: whether the framework calls fsync before close (and, when its last record is not
             flushed, before what the buffer still holds: a file object writes that at close).
         open_flags: O_ flags of the open.
+        mode: permissions that the open asks for.
+        offset_bytes: where the first record goes; above 0 when several ranks share the file.
+        stride_bytes: from the start of one record to the start of the next; 0: one follows the other.
+        opening: calls after the open and before the first write (truncate).
+        closing: calls after the sync and before the close (a rename of the open file).
     """
 
     path: Path
@@ -76,6 +89,11 @@ class WriteFile:
     api: WriterApi
     is_synced: bool
     open_flags: int
+    mode: int = 0o666
+    offset_bytes: int = 0
+    stride_bytes: int = 0
+    opening: tuple[Call, ...] = ()
+    closing: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +136,14 @@ class ReadFile:
         offsets_bytes: where each item starts in the file.
         records: how each item is read; as long as `offsets_bytes`.
         api: whose buffering turns the calls into system calls.
+        opening: calls after the open and before the first read (fstat, fadvise).
     """
 
     path: Path
     offsets_bytes: tuple[int, ...]
     records: tuple[ReadRecord, ...]
-    api: WriterApi
+    api: ReaderApi
+    opening: tuple[Call, ...] = ()
 
 
 Draft = tuple[Call | WriteFile | ReadFile, ...]

@@ -137,8 +137,10 @@ class _Counts:
         self.by_class += np.bincount(size_class(moved), minlength=len(self.by_class)) * rank_count
         self.data_bytes += int(moved.sum()) * rank_count
 
-    def add_writes(self, lengths: list[int], count: int) -> None:
-        self.by_kind[Kind.WRITE.word] += len(lengths) * count
+    def add_writes(self, kind: Kind, lengths: list[int], count: int) -> None:
+        if not lengths:
+            return
+        self.by_kind[kind.word] += len(lengths) * count
         classes = size_class(np.array(lengths, dtype=np.int64))
         self.by_class += np.bincount(classes, minlength=len(self.by_class)) * count
         self.data_bytes += sum(lengths) * count
@@ -160,7 +162,8 @@ def _save_ops(layout: Layout, census: Census, facts: Facts) -> OpTotals:
                 counts.add_program(lower(draft, facts), rank_count)
     assert api is not None, "a layout that writes no data file"
     for record, count in census.records.items():
-        counts.add_writes(record_writes(record, api, facts), count)
+        for kind, lengths in record_writes(record, api, facts).items():
+            counts.add_writes(kind, lengths, count)
     return counts.result()
 
 
