@@ -63,6 +63,8 @@ def clean(directory: str) -> Cleaned:
             if ground.is_real_directory(root_fd, step):
                 for rank in range(manifest.rank_count):
                     removed += ground.remove_files(root_fd, step, created_files(job, world, rank))
+                for rank in range(manifest.rank_count):
+                    ground.remove_directories(root_fd, step, created_files(job, world, rank))
                 ground.remove_step(root_fd, step)
         os.unlink(MANIFEST, dir_fd=root_fd)
         left = tuple(sorted(os.listdir(root_fd)))

@@ -199,16 +199,38 @@ def remove_files(root_fd: int, step: str, names: Iterable[str]) -> int:
         if step_fd < 0:
             return 0
         for name in names:
+            parent = os.path.dirname(name)
+            if parent and not is_real_directory(step_fd, parent):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=step_fd)
                 removed += 1
     return removed
 
 
+def remove_directories(root_fd: int, step: str, names: Iterable[str]) -> None:
+    """Remove the directories between a step and these files, as far as they are empty; a link is none."""
+    with _step_fd(root_fd, step) as step_fd:
+        if step_fd < 0:
+            return
+        parents = {os.path.dirname(name) for name in names} - {""}
+        for parent in sorted(parents, key=len, reverse=True):
+            with contextlib.suppress(OSError):  # not empty, or another rank was faster
+                os.rmdir(parent, dir_fd=step_fd)
+
+
 def is_real_directory(root_fd: int, step: str) -> bool:
     """Whether the step directory is there, and is no symbolic link that leads elsewhere."""
     try:
         return stat.S_ISDIR(os.stat(step, dir_fd=root_fd, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def leads_elsewhere(root_fd: int, name: str) -> bool:
+    """Whether something is there under that name that is no directory of ours: a link, a file."""
+    try:
+        return not stat.S_ISDIR(os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode)
     except OSError:
         return False
 

@@ -7,6 +7,7 @@ all of them take the same way: go on, or end the storm in order with what is kno
 from __future__ import annotations
 
 import enum
+import os
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -154,15 +155,19 @@ class Rounds:
 
     def _clean_up(self, index: int) -> None:
         number, step = index + 1 - self._crew.job.storm.warmup, self._steps[index]
-        is_ours = ground.is_real_directory(self._crew.root_fd, step)
+        root_fd, created = self._crew.root_fd, self._crew.plan.created
+        parents = {f"{step}/{os.path.dirname(name)}".rstrip("/") for name in created} | {step}
+        is_ours = not any(ground.leads_elsewhere(root_fd, parent) for parent in parents)
         stages = prepared_stages(
             self._crew.clean_up if is_ours else (), self._crew.clean_up_engine(), self._crew.payload(number), step
         )
         self._watch.is_sync_due = False
         self._watch.resume()
         seen = self._phase_run().run(Phase.CLEAN_UP, number, stages)
+        ground.remove_directories(root_fd, step, created)
+        self._cluster.barrier()
         if self._cluster.rank == 0:
-            ground.remove_step(self._crew.root_fd, step)
+            ground.remove_step(root_fd, step)
         self._cluster.barrier()
         self._keep(seen)
 
