@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -43,7 +42,7 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
         raise JobError(f"--block-size {block_size}: {error}") from None
     if rank is None:
         sums = totals(job, world, facts)
-        largest = largest_op_bytes(job, world, facts)
+        largest = largest_op_bytes(job, world, sums, facts)
         data = asdict(sums) | {"read_multiplier": sums.read_multiplier, "largest_op_bytes": largest}
         return Described(_world_text(job, world, sums, largest), data)
     if rank >= world.rank_count:
@@ -58,7 +57,7 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
 
 def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
     name = job.model.name or job.model.architecture or "opaque shards"
-    per_node = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
+    per_node = world.most_ranks_per_node
     memory = per_node * buffer_bytes(job, largest)
     nodes = "1 node" if world.node_count == 1 else f"{world.node_count:,} nodes"
     lines = [

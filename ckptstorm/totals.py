@@ -29,11 +29,13 @@ class OpTotals:
         by_kind: how many ops of each kind ("write", "fsync", …).
         data_by_size: how many data ops in each size class ("64", "512", "4K", …), by bytes moved.
         data_bytes: bytes that the data ops move.
+        largest_op_bytes: the longest of them as asked for, which is what buffers must hold.
     """
 
     by_kind: dict[str, int]
     data_by_size: dict[str, int]
     data_bytes: int
+    largest_op_bytes: int = 0
 
     @property
     def data_op_count(self) -> int:
@@ -127,7 +129,7 @@ class _Counts:
     def __init__(self) -> None:
         self.by_kind: Counter[str] = Counter()
         self.by_class = np.zeros(len(SIZE_CLASS_NAMES), dtype=np.int64)
-        self.data_bytes = 0
+        self.data_bytes = self.largest_op_bytes = 0
 
     def add_program(self, program: Program, rank_count: int) -> None:
         kinds, counts = np.unique(program.ops["kind"], return_counts=True)
@@ -136,6 +138,8 @@ class _Counts:
         moved = program.expected_bytes()[np.isin(program.ops["kind"], DATA)]
         self.by_class += np.bincount(size_class(moved), minlength=len(self.by_class)) * rank_count
         self.data_bytes += int(moved.sum()) * rank_count
+        asked = program.ops["length_bytes"][np.isin(program.ops["kind"], DATA)]
+        self.largest_op_bytes = max(self.largest_op_bytes, int(asked.max(initial=0)))
 
     def add_writes(self, kind: Kind, lengths: list[int], count: int) -> None:
         if not lengths:
@@ -144,10 +148,11 @@ class _Counts:
         classes = size_class(np.array(lengths, dtype=np.int64))
         self.by_class += np.bincount(classes, minlength=len(self.by_class)) * count
         self.data_bytes += sum(lengths) * count
+        self.largest_op_bytes = max(self.largest_op_bytes, *lengths)
 
     def result(self) -> OpTotals:
         by_size = dict(zip(SIZE_CLASS_NAMES, self.by_class.tolist(), strict=True))
-        return OpTotals(dict(sorted(self.by_kind.items())), by_size, self.data_bytes)
+        return OpTotals(dict(sorted(self.by_kind.items())), by_size, self.data_bytes, self.largest_op_bytes)
 
 
 def _save_ops(layout: Layout, census: Census, facts: Facts) -> OpTotals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 
@@ -35,6 +36,13 @@ class World:
         if isinstance(self.node_index, tuple):
             return len(set(self.node_index))
         return -(-self.rank_count // self.node_index)
+
+    @property
+    def most_ranks_per_node(self) -> int:
+        """Ranks of the fullest node."""
+        if isinstance(self.node_index, tuple):
+            return max(Counter(self.node_index).values())
+        return min(self.node_index, self.rank_count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -94,7 +93,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         _space(job, sums, mount),
         _inodes(job, sums, mount),
         _names(mount),
-        _memory(job, world, largest_op_bytes(job, world, facts)),
+        _memory(job, world, largest_op_bytes(job, world, sums, facts)),
         _file_system(job, mount),
         Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
         Finding("block size", "fine", f"{bytes_text(facts.block_size_bytes)} shapes buffered writers and readers"),
@@ -127,6 +126,8 @@ def check_engine(job: Job) -> str:
 
 def _check_shape(job: Job, world: World) -> None:
     """What [io] asks of the requests' shape must have an effect, and O_DIRECT must be possible."""
+    if not (job.io.coalesce or job.io.direct or job.io.threads > 1):
+        return
     size, rank_plan = int(job.io.coalesce), plan(job, world, 0)
     if size % ALIGNMENT_BYTES:
         raise JobError(f"[io] coalesce = {size}: not a multiple of {ALIGNMENT_BYTES} bytes", 'such as: "64MiB"')
@@ -242,8 +243,10 @@ def _names(mount: Mount) -> Finding:
     return Finding("names", "fine", f"up to {mount.name_bytes_max} bytes")
 
 
-def largest_op_bytes(job: Job, world: World, facts: Facts) -> int:
-    """The largest single transfer of rank 0, whose shard is never smaller than another's."""
+def largest_op_bytes(job: Job, world: World, sums: Totals, facts: Facts) -> int:
+    """The largest single transfer; where [io] merges requests, that of rank 0, whose shard is never the smaller one."""
+    if not (job.io.coalesce or job.io.direct):
+        return max(sums.save.largest_op_bytes, sums.restore.largest_op_bytes)
     rank_plan = plan(job, world, 0)
     programs = programs_of(lowered((*rank_plan.save, *rank_plan.restore), facts, job.io))
     lengths = [int(one.ops["length_bytes"][np.isin(one.ops["kind"], DATA)].max(initial=0)) for one in programs]
@@ -256,7 +259,7 @@ def buffer_bytes(job: Job, largest_bytes: int) -> int:
 
 
 def _memory(job: Job, world: World, largest_bytes: int) -> Finding:
-    ranks = max(Counter(world.node_of(rank) for rank in range(world.rank_count)).values())
+    ranks = world.most_ranks_per_node
     need = ranks * (_RANK_BYTES + buffer_bytes(job, largest_bytes))
     available = _available_bytes()
     sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
