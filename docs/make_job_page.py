@@ -1,7 +1,7 @@
 """Makes docs/job.md from the types in ckptstorm/job.py: each key, its type, its default, its comment.
 
-    python docs/make_job_page.py            prints the page
-    python docs/make_job_page.py --write    writes docs/job.md
+python docs/make_job_page.py            prints the page
+python docs/make_job_page.py --write    writes docs/job.md
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def page() -> str:
         options = find("layout", LAYOUTS, name).Options
         if options.__struct_fields__:
             module = Path(importlib.import_module(options.__module__).__file__ or "").read_text(encoding="utf-8")
-            parts.append(f"### {name}\n\n{entry.purpose}.\n\n{_table(options, _comments(module).get(options.__name__, {}))}")
+            rows = _table(options, _comments(module).get(options.__name__, {}))
+            parts.append(f"### {name}\n\n{entry.purpose}.\n\n{rows}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -212,9 +212,12 @@ def test_a_save_is_incompressible_as_a_whole(storm, place):
 
 @pytest.mark.mpi
 def test_the_installed_package_runs_from_the_source_tree(mpiexec):
-    """Ranks started in the repository's root import what was installed, not the tree they stand in."""
+    """Ranks started in the repository's root import what was installed and compiled, not the tree they stand in."""
     root = Path(__file__).parents[2]
-    code = "import ckptstorm; print(ckptstorm.__file__)"
+    code = (
+        "import importlib, ckptstorm; from ckptstorm.engines import choose; print(ckptstorm.__file__); "
+        "print(importlib.import_module(f'ckptstorm.engines.{choose()}').__file__)"
+    )
     ended = subprocess.run(
         [mpiexec, "-n", "2", sys.executable, "-P", "-m", "mpi4py", "-c", code],
         capture_output=True,
