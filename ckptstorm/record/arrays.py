@@ -14,6 +14,7 @@ Metadata carry the checksums of HDF5's newer format, data those of its fletcher3
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -91,10 +92,14 @@ class Arrays:
 
 
 def write(record: StormRecord, path: Path) -> None:
-    """Write storm.h5 (a new file)."""
+    """Write storm.h5 (a new file).
+
+    It is made in memory: libhdf5 cannot give up a file on a full disk without complaining until the process ends.
+    """
     import h5py  # here, so that who only reads storm.json needs no HDF5
 
-    with h5py.File(path, "x", libver=("v110", "v110")) as file:
+    image = io.BytesIO()
+    with h5py.File(image, "w", libver=("v110", "v110")) as file:
         file.attrs["schema"] = SCHEMA
         file.attrs["storm_id"] = record.storm_id
         for name, table in _tables(record).items():
@@ -109,6 +114,8 @@ def write(record: StormRecord, path: Path) -> None:
                 shuffle=True,
                 fletcher32=True,
             )
+    with path.open("xb") as storm_h5:
+        storm_h5.write(image.getbuffer())
 
 
 def read(path: Path, node_count: int) -> Arrays:
