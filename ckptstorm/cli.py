@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,6 @@ _SET = click.option("--set", "overrides", multiple=True, metavar="TABLE.KEY=VALU
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 _RANKS = click.option("--ranks", type=click.IntRange(1, 1 << 24), help="How many ranks.")
 _PER_NODE = click.option("--ranks-per-node", type=click.IntRange(1, 4096), default=8, show_default=True)
-#: What mpiexec ends with when the ranks ended in order.
-_ORDERLY = (0, 1, 2, 3, 4, EXIT_INTERRUPTED)
 
 
 def main(arguments: Sequence[str], cluster: Cluster | None = None) -> int:
@@ -104,21 +103,27 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         click.echo(json.dumps(stormjson.to_json(conducted.record)))
     else:
         click.echo(terminal.render(conducted.record))
-        click.echo(f"again:  ckptstorm report {conducted.folder}")
+        if conducted.folder is not None:
+            click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
     if conducted.left_behind:
-        click.echo(f"Files left: remove them with  ckptstorm clean {conducted.left_behind}", err=True)
+        click.echo(f"Files left: remove them with  ckptstorm clean {shlex.quote(conducted.left_behind)}", err=True)
+    if conducted.problem:
+        click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)
+        return EXIT_REFUSED
     return verdict(conducted.record).exit_code
 
 
 def _start(ranks: int, directory: str, results: str) -> int:
     """Start the ranks of this very command line, and explain an end that was none of ours."""
     ended = launch.start_ranks(ranks, sys.argv[1:])
-    if ended in _ORDERLY:
+    if ended in launch.ORDERLY:
         return ended
+    if ended == -signal.SIGPIPE:  # the reader of our output went away: no failure of the storm
+        return EXIT_MET
     click.echo(f"ckptstorm: a rank was lost: mpiexec ended with {ended}", err=True)
     click.echo(
         f"ckptstorm: what is known by then, if a round was over: ckptstorm report {results}/*.partial; "
-        f"remove the files: ckptstorm clean {directory}",
+        f"remove the files: ckptstorm clean {shlex.quote(directory)}",
         err=True,
     )
     return EXIT_LOST_RANK

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, SizeOrAuto, SizeOrLayout
 from ckptstorm.program import Kind
@@ -83,6 +84,7 @@ def from_builtins(data: Mapping[str, Any], origin: str) -> Job:
         job = msgspec.convert(tables, Job, dec_hook=_decode_unit)
     except msgspec.ValidationError as error:
         raise JobError(*_value_sentence(str(error), data, origin)) from None
+    _check_sizes(job, origin)
     _check_faults(job, origin)
     return job
 
@@ -104,7 +106,7 @@ def _text(path: Path) -> str:
     if len(raw) > SIZE_CAP_BYTES:
         raise JobError(f"{path}: not a job file: larger than 1 MiB")
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")  # some editors put a byte order mark first
     except UnicodeDecodeError as error:
         raise JobError(f"{path}: not UTF-8 text: byte 0x{raw[error.start]:02x} at offset {error.start}") from None
 
@@ -231,6 +233,19 @@ def _describe_range(arguments: tuple[Any, ...]) -> str:
     noun = "a whole number" if base is int else "a number"
     low = f" from {meta.ge}" if meta.ge is not None else f" above {meta.gt}" if meta.gt is not None else ""
     return f"{noun}{low}{f' to {meta.le:g}' if meta.le is not None and meta.le < 1 << 31 else ''}"
+
+
+def _check_sizes(job: Job, origin: str) -> None:
+    """Sizes below a page would turn a checkpoint into billions of requests; a time-out below a second is none."""
+    for key, size, least in (("coalesce", job.io.coalesce, 4096), ("transfer", job.io.transfer, 4096)):
+        if size and (size < least or size % least):
+            raise JobError(f"{origin}: [io] {key} = {int(size)}: not a multiple of {least}", 'allowed: 0, or "64MiB" …')
+    if job.io.block_size and not 512 <= job.io.block_size <= 1 << 30:
+        raise JobError(
+            f"{origin}: [io] block_size = {int(job.io.block_size)}: no block size", 'allowed: "512" to "1GiB"'
+        )
+    if job.storm.timeout < NS_PER_S:
+        raise JobError(f"{origin}: [storm] timeout: shorter than a second", 'allowed: "1s" and longer')
 
 
 def _check_faults(job: Job, origin: str) -> None:

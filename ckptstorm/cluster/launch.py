@@ -5,6 +5,7 @@ Imports no MPI: the parent that starts ranks is no MPI process.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -15,7 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from ckptstorm.errors import LaunchError
+from ckptstorm.errors import EXIT_INTERRUPTED, LaunchError
+
+#: What mpiexec ends with when the ranks ended in order.
+ORDERLY = (0, 1, 2, 3, 4, EXIT_INTERRUPTED)
+_PR_SET_PDEATHSIG = 1
 
 
 def find_mpiexec() -> str:
@@ -44,22 +49,31 @@ def start_ranks(rank_count: int, arguments: Sequence[str]) -> int:
     """Start `rank_count` ranks of `ckptstorm ARGUMENTS`, pass signals on, wait.
 
     Returns:
-        What mpiexec ended with.
+        What mpiexec ended with; `EXIT_INTERRUPTED` when a signal ended it before the ranks could answer.
     """
     command = [find_mpiexec(), "-n", str(rank_count), *rank_command(arguments)]
     environment = {**os.environ, **_open_mpi_needs()}
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_parent)
+    passed_on: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
+        passed_on.append(number)
         process.send_signal(signal.SIGTERM)  # Hydra comments on a SIGINT, on our standard output
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        return process.wait()
+        ended = process.wait()
+        # Ranks that had not come up yet end by the signal itself: interrupted all the same, and no rank was lost.
+        return EXIT_INTERRUPTED if passed_on and ended not in ORDERLY else ended
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_with_parent() -> None:
+    """In the child, before mpiexec: when this parent dies (a closed terminal, kill -9), the storm ends in order too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _open_mpi_needs() -> dict[str, str]:

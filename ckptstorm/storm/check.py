@@ -128,9 +128,7 @@ def _check_shape(job: Job, world: World) -> None:
     """What [io] asks of the requests' shape must have an effect, and O_DIRECT must be possible."""
     if not (job.io.coalesce or job.io.direct or job.io.threads > 1):
         return
-    size, rank_plan = int(job.io.coalesce), plan(job, world, 0)
-    if size % ALIGNMENT_BYTES:
-        raise JobError(f"[io] coalesce = {size}: not a multiple of {ALIGNMENT_BYTES} bytes", 'such as: "64MiB"')
+    rank_plan = plan(job, world, 0)
     stages = lowered((*rank_plan.save, *rank_plan.restore), facts_of(job, ALIGNMENT_BYTES), job.io)
     odd = next((odd for program in programs_of(stages) if (odd := misaligned(program))), "")
     if odd:
@@ -185,22 +183,28 @@ def _finding(subject: str, look: Callable[[], str]) -> Finding:
 
 
 def _directory(directory: str) -> str:
+    if not directory:
+        raise PlaceError("--dir is empty", "name the directory under test")
     ground.inspect(directory)
     return f"{directory} is {'empty' if os.path.isdir(directory) else 'new'}"
 
 
 def _results(directory: str, results: str) -> str:
+    if not results:
+        raise PlaceError("--results is empty", "name a directory for the results")
     inside = os.path.realpath(results) + os.sep
     if inside.startswith(os.path.realpath(directory) + os.sep):
         raise PlaceError(
             f"--results {results} lies inside --dir {directory}: writing results would disturb the storm",
             "name another --results",
         )
-    above = nearest_directory(results)
+    above = os.path.abspath(results)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise PlaceError(f"--results {results}: {above} is in the way and not a directory", "name another --results")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PlaceError(f"--results {results}: no permission to write in {above}", "name another --results")
-    if os.path.lexists(results) and not os.path.isdir(results):
-        raise PlaceError(f"--results {results}: is not a directory", "name another --results")
     same = os.stat(above).st_dev == os.stat(nearest_directory(directory)).st_dev
     return f"{results}" + (" (on the file system under test: written after the storm)" if same else "")
 

@@ -9,8 +9,8 @@ from typing import Any
 from ckptstorm.errors import PlaceError
 from ckptstorm.jobfile import from_builtins
 from ckptstorm.model.parallel import World
-from ckptstorm.plan import created_files
-from ckptstorm.storm import ground
+from ckptstorm.plan import created_files, scene_of
+from ckptstorm.storm import ground, removal
 from ckptstorm.storm.manifest import MANIFEST
 
 
@@ -41,7 +41,8 @@ class Cleaned:
     def sentence(self) -> str:
         """For people."""
         left = f"; left alone, not ours: {', '.join(self.left)}" if self.left else ""
-        return f"removed {self.removed_count} files of storm {self.storm_id} from {self.directory}{left}"
+        files = "1 file" if self.removed_count == 1 else f"{self.removed_count} files"
+        return f"removed {files} of storm {self.storm_id} from {self.directory}{left}"
 
 
 def clean(directory: str) -> Cleaned:
@@ -51,27 +52,31 @@ def clean(directory: str) -> Cleaned:
         PlaceError: not marked, still in use, or a file cannot be removed.
     """
     manifest = ground.read_manifest(directory)
-    runner = ground.running_storm(directory)
+    try:
+        runner = ground.running_storm(directory)
+    except OSError as error:
+        raise PlaceError(f"{directory}: its mark cannot be opened: {error.strerror}") from None
     if runner:
         raise PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "stop it first")
     job = from_builtins(manifest.job, f"{directory}/{MANIFEST}")
     world = World(manifest.rank_count, manifest.rank_count)
+    scene_of(job, world)  # a damaged mark's job is refused before anything is removed
     root_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     removed = 0
     try:
         for step in manifest.steps:
-            if ground.is_real_directory(root_fd, step):
+            if removal.is_real_directory(root_fd, step):
                 for rank in range(manifest.rank_count):
-                    removed += ground.remove_files(root_fd, step, created_files(job, world, rank))
+                    removed += removal.remove_files(root_fd, step, created_files(job, world, rank))
                 for rank in range(manifest.rank_count):
-                    ground.remove_directories(root_fd, step, created_files(job, world, rank))
-                ground.remove_step(root_fd, step)
+                    removal.remove_directories(root_fd, step, created_files(job, world, rank))
+                removal.remove_step(root_fd, step)
         os.unlink(MANIFEST, dir_fd=root_fd)
         left = tuple(sorted(os.listdir(root_fd)))
     except OSError as error:
         raise PlaceError(f"{directory}: cannot be cleaned: {error.strerror}: {error.filename}") from None
     finally:
         os.close(root_fd)
-    if manifest.is_made and not left:
-        os.rmdir(directory)
+    if not left:
+        removal.remove_made(directory, manifest.made_count)
     return Cleaned(directory, manifest.storm_id, removed, left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,20 +43,22 @@ class Conducted:
 
     Attributes:
         record: everything known.
-        folder: its result folder.
+        folder: its result folder; None when it could not be written, and `problem` says why.
         left_behind: the directory whose files were left (kept on purpose, or not removable); "" when clean.
     """
 
     record: StormRecord
-    folder: Path
+    folder: Path | None
     left_behind: str
+    problem: str = ""
 
 
 class AbandonedError(LostRankError):
     """A rank is lost: the ranks cannot meet any more, so the caller must abort them."""
 
-    def __init__(self, error: LostRankError, partial: Path) -> None:
-        super().__init__(str(error), f"what is known by now: ckptstorm report {partial}\n{error.hint}")
+    def __init__(self, error: LostRankError, partial: Path | None) -> None:
+        known = f"what is known by now: ckptstorm report {shlex.quote(str(partial))}" if partial else ""
+        super().__init__(str(error), "\n".join(line for line in (known, error.hint) if line))
 
 
 def conduct(cluster: Cluster, request: Request) -> Conducted:
@@ -70,6 +73,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
     preflight = check(request.job, world, directory, request.results)
     preflight.raise_if_stopped()
+    _make_results(request.results)
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
     try:
@@ -92,6 +96,14 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     return _finish(claimed, recorder, request, outcome)
 
 
+def _make_results(results: str) -> None:
+    """The results directory, before anything else is made: a storm whose record cannot be kept is not worth running."""
+    try:
+        os.makedirs(results, exist_ok=True)
+    except OSError as error:
+        raise PlaceError(f"--results {results}: cannot be made: {error.strerror}", "name another --results") from None
+
+
 def _hosts(cluster: Cluster) -> list[str]:
     """The host of each rank: asked for before anything else, on every rank by `session.serve`'s first order."""
     tell(cluster, {"tell": "host"})
@@ -110,7 +122,7 @@ def _take_part(cluster: Cluster, orders: Orders, recorder: Recorder, hosts: list
         return take_part(cluster, orders, recorder, make)
     except LostRankError as error:
         recorder.record = replace(recorder.record, ended_because=str(error))
-        raise AbandonedError(error, recorder.journal()) from None
+        raise AbandonedError(error, recorder.last_words()) from None
     finally:
         for look_out in look_outs:
             look_out.end_line()
@@ -147,7 +159,7 @@ def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
     steps = ground.step_names(job.storm.warmup + job.storm.rounds, job.layout.overwrite)
     distinct = tuple(dict.fromkeys(steps))
     return Manifest(
-        storm_id, to_builtins(job), cluster.rank_count, distinct, platform.node(), os.getpid(), is_made=False
+        storm_id, to_builtins(job), cluster.rank_count, distinct, platform.node(), os.getpid(), made_count=0
     )
 
 
@@ -155,12 +167,9 @@ def _finish(claimed: ground.Ground, recorder: Recorder, request: Request, outcom
     ended, because = _ending(outcome, recorder.record)
     environment = recorder.record.environment | {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     record = replace(recorder.record, ended=ended, ended_because=because, environment=environment)
-    is_clean = not any(ground.is_real_directory(claimed.root_fd, step) for step in claimed.manifest.steps)
-    if is_clean:
-        ground.give_back(claimed)
-    else:
-        ground.keep(claimed)
-    return Conducted(record, recorder.finish(record), "" if is_clean else claimed.directory)
+    is_clean = ground.give_back(claimed)
+    folder = recorder.finish(record)
+    return Conducted(record, folder, "" if is_clean else claimed.directory, recorder.problem)
 
 
 def _ending(outcome: Outcome, record: StormRecord) -> tuple[Ended, str]:

@@ -13,12 +13,13 @@ import fcntl
 import itertools
 import os
 import platform
+import shlex
 import stat
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ckptstorm.errors import PlaceError, StormError
 from ckptstorm.storm.manifest import MANIFEST, Manifest, read, to_json
+from ckptstorm.storm.removal import is_real_directory, leads_elsewhere, remove_made
 
 #: A foreign directory is not listed to its end to be refused.
 _LOOKED_AT = 1000
@@ -80,11 +81,9 @@ def claim(directory: str, manifest: Manifest) -> Ground:
         PlaceError: as `inspect`, or another storm was faster, or the directory cannot be made.
     """
     inspect(directory)
-    is_made = False
+    made_count = _missing_levels(directory)
     try:
-        with contextlib.suppress(FileExistsError):
-            os.makedirs(directory)
-            is_made = True
+        os.makedirs(directory, exist_ok=True)
         root_fd = os.open(directory, _DIRECTORY)
         lock_fd = os.open(MANIFEST, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=root_fd)
     except FileExistsError:
@@ -93,7 +92,7 @@ def claim(directory: str, manifest: Manifest) -> Ground:
         raise PlaceError(f"{directory}: cannot be made and marked: {error.strerror}") from None
     with contextlib.suppress(OSError):  # some mounts have no locks; the mark itself still keeps others out
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    made = replace(manifest, is_made=is_made)
+    made = replace(manifest, made_count=made_count)
     try:
         os.write(lock_fd, to_json(made).encode())
         os.fsync(lock_fd)
@@ -104,14 +103,21 @@ def claim(directory: str, manifest: Manifest) -> Ground:
     return Ground(directory, root_fd, lock_fd, made)
 
 
-def give_back(ground: Ground) -> None:
-    """Remove the mark, and the directory if the storm made it (and nobody else put anything into it)."""
+def give_back(ground: Ground) -> bool:
+    """Remove the mark, and the directories that the storm made (if nobody else put anything into them).
+
+    Returns:
+        False when something still stands under the name of a step: then the mark stays, for `ckptstorm clean`.
+    """
+    steps = ground.manifest.steps
+    if any(is_real_directory(ground.root_fd, step) or leads_elsewhere(ground.root_fd, step) for step in steps):
+        keep(ground)
+        return False
     with contextlib.suppress(FileNotFoundError):
         os.unlink(MANIFEST, dir_fd=ground.root_fd)
     keep(ground)
-    if ground.manifest.is_made:
-        with contextlib.suppress(OSError):
-            os.rmdir(ground.directory)
+    remove_made(ground.directory, ground.manifest.made_count)
+    return True
 
 
 def keep(ground: Ground) -> None:
@@ -170,7 +176,7 @@ def running_storm(directory: str) -> str:
     """Who is using a marked directory now, as "host, process 123"; "" when nobody is, as far as can be told."""
     manifest = read_manifest(directory)
     who = f"{manifest.host}, process {manifest.pid}"
-    fd = os.open(os.path.join(directory, MANIFEST), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(os.path.join(directory, MANIFEST), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -188,79 +194,12 @@ def step_names(round_count: int, is_overwriting: bool) -> tuple[str, ...]:  # no
     return tuple(f"step-{0 if is_overwriting else index}" for index in range(round_count))
 
 
-def remove_files(root_fd: int, step: str, names: Iterable[str]) -> int:
-    """Remove exactly these files of a step directory, then nothing else.
-
-    Returns:
-        How many were there. Files already gone are fine; a step that is a symbolic link is not entered.
-    """
-    removed = 0
-    with _step_fd(root_fd, step) as step_fd:
-        if step_fd < 0:
-            return 0
-        for name in names:
-            parent = os.path.dirname(name)
-            if parent and not is_real_directory(step_fd, parent):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=step_fd)
-                removed += 1
-    return removed
-
-
-def remove_directories(root_fd: int, step: str, names: Iterable[str]) -> None:
-    """Remove the directories between a step and these files, as far as they are empty; a link is none."""
-    with _step_fd(root_fd, step) as step_fd:
-        if step_fd < 0:
-            return
-        parents = {os.path.dirname(name) for name in names} - {""}
-        for parent in sorted(parents, key=len, reverse=True):
-            with contextlib.suppress(OSError):  # not empty, or another rank was faster
-                os.rmdir(parent, dir_fd=step_fd)
-
-
-def is_real_directory(root_fd: int, step: str) -> bool:
-    """Whether the step directory is there, and is no symbolic link that leads elsewhere."""
-    try:
-        return stat.S_ISDIR(os.stat(step, dir_fd=root_fd, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
-
-
-def leads_elsewhere(root_fd: int, name: str) -> bool:
-    """Whether something is there under that name that is no directory of ours: a link, a file."""
-    try:
-        return not stat.S_ISDIR(os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
-
-
-def remove_step(root_fd: int, step: str) -> bool:
-    """Remove an emptied step directory; False when it holds something that is not ours."""
-    try:
-        os.rmdir(step, dir_fd=root_fd)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            return False
-        raise
-    return True
-
-
-@contextlib.contextmanager
-def _step_fd(root_fd: int, step: str) -> Iterator[int]:
-    try:
-        fd = os.open(step, _DIRECTORY, dir_fd=root_fd)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
-            yield -1
-            return
-        raise
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _missing_levels(directory: str) -> int:
+    """How many directories have to be made for it to exist."""
+    path, count = os.path.abspath(directory), 0
+    while not os.path.lexists(path):
+        path, count = os.path.dirname(path), count + 1
+    return count
 
 
 def _inspect_parent(directory: str) -> None:
@@ -284,11 +223,13 @@ def _entries(directory: str) -> list[str]:
 def _marked(directory: str) -> StormError:
     try:
         manifest, runner = read_manifest(directory), running_storm(directory)
-    except (PlaceError, OSError):
-        return PlaceError(f"{directory}: holds a damaged {MANIFEST}", "name another directory with --dir")
+    except PlaceError as error:
+        return PlaceError(f"{error}: a storm does not start there", "name another directory with --dir")
+    except OSError as error:
+        return PlaceError(f"{directory}: its {MANIFEST} cannot be read: {error.strerror}", "name another with --dir")
     if runner:
         return PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "name another --dir")
     return PlaceError(
         f"{directory}: still holds the files of storm {manifest.storm_id}",
-        f"remove them with: ckptstorm clean {directory}",
+        f"remove them with: ckptstorm clean {shlex.quote(directory)}",
     )

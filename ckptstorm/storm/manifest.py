@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class Manifest:
         rank_count: of the storm's world.
         steps: every step directory that the storm may have made.
         host, pid: of rank 0 while it runs.
-        is_made: whether the storm made the directory itself (then clean-up removes it).
+        made_count: how many levels of directories the storm made, this one included; clean-up removes them.
     """
 
     storm_id: str
@@ -33,7 +34,7 @@ class Manifest:
     steps: tuple[str, ...]
     host: str
     pid: int
-    is_made: bool
+    made_count: int
 
 
 def read(root_fd: int) -> Manifest:
@@ -43,22 +44,31 @@ def read(root_fd: int) -> Manifest:
         OSError: there is none, or it cannot be read.
         PlaceError: it is damaged.
     """
-    fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    # O_NONBLOCK: a FIFO of that name would otherwise hold the reader for ever.
+    fd = os.open(MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root_fd)
     with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise PlaceError(f"{MANIFEST}: damaged: not a regular file")
         raw = file.read(_BYTES_MAX)
     try:
         found = json.loads(raw)
         return Manifest(
             str(found["storm_id"]),
             dict(found["job"]),
-            int(found["rank_count"]),
+            _between(int(found["rank_count"]), 1, 1 << 24),
             _step_names_of(found["steps"]),
             str(found["host"]),
             int(found["pid"]),
-            bool(found["is_made"]),
+            _between(int(found["made_count"]), 0, 4096),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise PlaceError(f"{MANIFEST}: damaged: not what ckptstorm writes") from None
+
+
+def _between(number: int, least: int, most: int) -> int:
+    if not least <= number <= most:
+        raise ValueError("out of range")
+    return number
 
 
 def _step_names_of(listed: list[object]) -> tuple[str, ...]:
@@ -71,5 +81,5 @@ def _step_names_of(listed: list[object]) -> tuple[str, ...]:
 
 def to_json(manifest: Manifest) -> str:
     """The way back from `read`."""
-    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "is_made")
+    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "made_count")
     return json.dumps({"ckptstorm": 1} | {name: getattr(manifest, name) for name in names}, indent=1) + "\n"

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record import files
 from ckptstorm.record.record import PhaseRecord, StormRecord
@@ -22,6 +23,7 @@ class Recorder:
     Attributes:
         record: all that is known by now.
         folder: where the result will be.
+        problem: why a record could not be written; the storm goes on, and says so at its end.
     """
 
     def __init__(self, blank: StormRecord, results: str) -> None:
@@ -30,12 +32,16 @@ class Recorder:
         )
         self.folder = Path(results) / blank.storm_id
         self._partial = Path(results) / f"{blank.storm_id}.partial"
+        self.problem = ""
 
     def take(self, phase: PhaseRecord) -> None:
         """Add a finished phase; after a restore, journal."""
         self.record = replace(self.record, phases=(*self.record.phases, phase))
-        if phase.phase == Phase.RESTORE:
-            self.journal()
+        if phase.phase == Phase.RESTORE and not self.problem:
+            try:
+                self.journal()
+            except PlaceError as error:  # results are not what is measured: the storm must still end in order
+                self.problem = str(error)
 
     def take_direct(self, evidence: DirectEvidence) -> None:
         """Keep the worst of all saves: one that was not direct is enough."""
@@ -60,9 +66,21 @@ class Recorder:
         newer.rename(self._partial)
         return self._partial
 
-    def finish(self, record: StormRecord) -> Path:
-        """Write the final result, and remove the journal."""
-        files.write(record, self.folder)
+    def last_words(self) -> Path | None:
+        """Journal what is known of a storm that cannot go on; None when that cannot be written."""
+        try:
+            return self.journal()
+        except PlaceError:
+            return None
+
+    def finish(self, record: StormRecord) -> Path | None:
+        """Write the final result, and remove the journal; None when it cannot be written (see `problem`)."""
+        try:
+            files.write(record, self.folder)
+        except PlaceError as error:
+            self.problem = str(error)
+            return None
+        self.problem = ""
         _remove(self._partial)
         return self.folder
 

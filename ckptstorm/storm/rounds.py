@@ -21,7 +21,7 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Program
 from ckptstorm.record.record import PhaseRecord
 from ckptstorm.sinks import OpTimes
-from ckptstorm.storm import ground, settle
+from ckptstorm.storm import ground, removal, settle
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lowered import Lowered, programs_of
@@ -157,17 +157,17 @@ class Rounds:
         number, step = index + 1 - self._crew.job.storm.warmup, self._steps[index]
         root_fd, created = self._crew.root_fd, self._crew.plan.created
         parents = {f"{step}/{os.path.dirname(name)}".rstrip("/") for name in created} | {step}
-        is_ours = not any(ground.leads_elsewhere(root_fd, parent) for parent in parents)
+        is_ours = not any(removal.leads_elsewhere(root_fd, parent) for parent in parents)
         stages = prepared_stages(
             self._crew.clean_up if is_ours else (), self._crew.clean_up_engine(), self._crew.payload(number), step
         )
         self._watch.is_sync_due = False
         self._watch.resume()
         seen = self._phase_run().run(Phase.CLEAN_UP, number, stages)
-        ground.remove_directories(root_fd, step, created)
+        removal.remove_directories(root_fd, step, created)
         self._cluster.barrier()
         if self._cluster.rank == 0:
-            ground.remove_step(root_fd, step)
+            removal.remove_step(root_fd, step)
         self._cluster.barrier()
         self._keep(seen)
 

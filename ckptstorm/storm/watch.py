@@ -35,11 +35,13 @@ LookOut = Callable[[Phase, int, NDArray[np.void]], None]
 
 
 class StopSignals:
-    """SIGINT and SIGTERM ask the storm to end in order; nothing is cut off in the middle of a call."""
+    """SIGINT, SIGTERM and SIGHUP ask the storm to end in order; nothing is cut off in the middle of a call."""
 
     def __init__(self) -> None:
         self.is_raised = False
-        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {
+            number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         del number, frame

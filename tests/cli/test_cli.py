@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,7 +79,7 @@ def test_a_forged_mark_leads_nowhere(ckptstorm, place):
     forged.mkdir()
     mark = (
         '{"storm_id": "x", "job": {"model": {"name": "gpt2-124m"}}, "rank_count": 2, '
-        '"steps": [%s], "host": "h", "pid": 1, "is_made": true}'
+        '"steps": [%s], "host": "h", "pid": 1, "made_count": 1}'
     )
     (forged / ".ckptstorm").write_text(mark % '"../victim"')
     _refused(ckptstorm("clean", "forged"), "damaged")
@@ -281,3 +283,92 @@ def test_what_the_kernel_does_not_allow_is_refused_before_anything(ckptstorm, pl
     ):
         _refused(ckptstorm("check", "laptop", *arguments), says)
     assert os.listdir(place) == []
+
+
+def test_a_damaged_mark_is_a_sentence(ckptstorm, place):
+    """Numbers out of range, a FIFO, no JSON: refused by clean and by check, and nothing hangs."""
+    home = place / "home"
+    home.mkdir()
+    mark = home / ".ckptstorm"
+    sound = '{"storm_id": "x", "job": {}, "rank_count": %s, "steps": [], "host": "h", "pid": 1, "made_count": 0}'
+    for text in (sound % -5, sound % 10**9, "{", "[]", sound % '"many"'):
+        mark.write_text(text)
+        _refused(ckptstorm("clean", "home"), "damaged")
+        assert ckptstorm("check", "laptop", "--dir", "home").code == 2
+    mark.unlink()
+    os.mkfifo(mark)
+    _refused(ckptstorm("clean", "home"), "not a regular file")
+    assert ckptstorm("check", "laptop", "--dir", "home").code == 2
+
+
+@pytest.mark.mpi
+def test_directories_are_left_as_they_were_found(storm, ckptstorm, place):
+    """Parents that the storm made go with it; `clean .` works from inside."""
+    assert storm("--dir", "a/b/c").code in (0, 1)
+    assert {"job.toml", "results"} == set(os.listdir(place))
+    assert storm("--dir", "d", "--keep-files").code in (0, 1)
+    os.chdir(place / "d")
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "ckptstorm", "clean", "."],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    os.chdir(place)
+    assert {"job.toml", "results"} == set(os.listdir(place))
+
+
+@pytest.mark.mpi
+@pytest.mark.io
+def test_results_that_cannot_be_written_do_not_hang_the_storm(storm, place):
+    """A full results disk: the storm ends in order and cleans up, the record is printed, exit code 2 says why."""
+    if os.geteuid() != 0:
+        missing("root", "mounting a small file system needs root")
+    small = place / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "small", str(small)], check=True)
+    try:
+        ended = storm("--results", "small/results")
+        assert ended.code == 2
+        assert "cannot be written" in ended.err
+        assert "verified" in ended.out
+        assert {"job.toml", "small"} == set(os.listdir(place))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    (place / "file").write_text("x")
+    _refused(storm("--results", "file/sub"), "is in the way")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("after_s", [0.2, 0.5, 0.8])
+def test_a_signal_during_the_start_is_an_interruption(place, after_s):
+    """Before the ranks are up there is nobody to answer a signal: 130 all the same, and nothing left."""
+    (place / "job.toml").write_text(TINY)
+    command = [sys.executable, "-P", "-m", "ckptstorm", "run", "job.toml", "--ranks", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(), cwd=place
+    ) as process:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGTERM), err
+    assert "rank was lost" not in err
+    assert not (place / "ckptstorm-data").exists()
+
+
+@pytest.mark.mpi
+def test_a_storm_ends_with_its_parent(place):
+    """A parent that is killed takes the storm along: ranks end, and the directory is cleaned."""
+    fault = '[[fault]]\nranks = [0]\nphase = "save"\nop = "fsync"\ndelay = "60s"\n'
+    (place / "job.toml").write_text(TINY + fault)
+    command = [sys.executable, "-P", "-m", "ckptstorm", "run", "job.toml", "--ranks", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=clean_environment(), cwd=place) as process:
+        deadline = time.monotonic() + 30
+        while not (place / "ckptstorm-data" / "step-0").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()
+    while (place / "ckptstorm-data").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not (place / "ckptstorm-data").exists()
