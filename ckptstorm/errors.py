@@ -41,19 +41,7 @@ class LaunchError(StormError):
     """The ranks did not come up as asked (wrong launcher, missing MPI, wrong world size)."""
 
 
-class StorageError(StormError):
-    """The storage failed after the first byte had been written."""
-
-    exit_code = EXIT_STORAGE
-
-
 class LostRankError(StormError):
     """A rank died, or made no progress for longer than `[storm] timeout`."""
 
     exit_code = EXIT_LOST_RANK
-
-
-class Interrupted(StormError):
-    """SIGINT or SIGTERM ended the storm; what was known by then is kept."""
-
-    exit_code = EXIT_INTERRUPTED

@@ -39,11 +39,6 @@ class Mount:
     free_inode_count: int
     name_bytes_max: int
 
-    @property
-    def same_everywhere(self) -> tuple[str, str]:
-        """What must be equal on every node for it to be one file system."""
-        return self.type, self.source
-
 
 def mount_of(directory: str) -> Mount:
     """The mount that an existing directory is on.
