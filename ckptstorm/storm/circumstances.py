@@ -11,8 +11,10 @@ from typing import Any
 
 import ckptstorm
 from ckptstorm.cluster.comm import Cluster, mpi_library
+from ckptstorm.engines import ENGINES
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.record.record import Node, StormRecord
+from ckptstorm.registry import find
 from ckptstorm.storm.check import Preflight
 
 
@@ -80,7 +82,7 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
     versions |= {"ckptstorm": ckptstorm.__version__, "python": platform.python_version(), "linux": platform.release()}
     versions["mpi"] = mpi_library()
     return {
-        "engine": {"name": preflight.engine, "moves_data": preflight.engine != "null"},
+        "engine": {"name": preflight.engine, "moves_data": find("engine", ENGINES, preflight.engine).moves_data},
         "mount": {
             "type": mount.type,
             "source": mount.source,
