@@ -33,6 +33,7 @@ from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
 from ckptstorm.storm.session import order, take_part, tell
+from ckptstorm.storm.watch import StopSignals
 
 Ended = Literal["complete", "storage_failed", "lost_rank", "interrupted"]
 
@@ -75,6 +76,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     preflight.raise_if_stopped()
     _make_results(request.results)
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
     claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
     try:
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, hosts), request.results)
@@ -89,7 +91,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             preflight.mount.type in RESIDENCY_TYPES,
         )
         order(cluster, orders)
-        outcome = _take_part(cluster, orders, recorder, hosts)
+        outcome = _take_part(cluster, orders, signals, recorder, hosts)
     except PlaceError:
         ground.give_back(claimed)
         raise
@@ -110,7 +112,7 @@ def _hosts(cluster: Cluster) -> list[str]:
     return cluster.texts_on_rank_0(cluster.place.host)
 
 
-def _take_part(cluster: Cluster, orders: Orders, recorder: Recorder, hosts: list[str]) -> Outcome:
+def _take_part(cluster: Cluster, orders: Orders, signals: StopSignals, recorder: Recorder, hosts: list[str]) -> Outcome:
     look_outs: list[LookOut] = []
 
     def make(crew: Crew) -> LookOut:
@@ -119,7 +121,7 @@ def _take_part(cluster: Cluster, orders: Orders, recorder: Recorder, hosts: list
         return look_outs[0]
 
     try:
-        return take_part(cluster, orders, recorder, make)
+        return take_part(cluster, orders, signals, recorder, make)
     except LostRankError as error:
         recorder.record = replace(recorder.record, ended_because=str(error))
         raise AbandonedError(error, recorder.last_words()) from None

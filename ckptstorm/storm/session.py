@@ -30,6 +30,7 @@ def tell(cluster: Cluster, message: dict[str, Any]) -> dict[str, Any]:
 
 def serve(cluster: Cluster) -> int:
     """Every rank but 0: do as ordered until the ending; returns the exit code."""
+    signals = StopSignals()  # from here on: a signal before the storm must end it in order too
     while True:
         message = tell(cluster, {})
         if "exit_code" in message:
@@ -38,7 +39,7 @@ def serve(cluster: Cluster) -> int:
             cluster.texts_on_rank_0(cluster.place.host)
             continue
         share(cluster, message["modules"])
-        take_part(cluster, Orders.from_message(message["orders"]), None, None)
+        take_part(cluster, Orders.from_message(message["orders"]), signals, None, None)
 
 
 def order(cluster: Cluster, orders: Orders) -> None:
@@ -54,13 +55,18 @@ def end(cluster: Cluster, exit_code: int) -> None:
     tell(cluster, Ending(exit_code).to_message())
 
 
-def take_part(cluster: Cluster, orders: Orders, keeper: Keeper | None, make_look_out: LookOutMaker | None) -> Outcome:
+def take_part(
+    cluster: Cluster,
+    orders: Orders,
+    signals: StopSignals,
+    keeper: Keeper | None,
+    make_look_out: LookOutMaker | None,
+) -> Outcome:
     """One storm, on every rank at the same time.
 
     Raises:
         PlaceError: on rank 0, when some node does not see the directory that rank 0 marked.
     """
-    signals = StopSignals()
     try:
         root_fd = _open_everywhere(cluster, orders)
         if root_fd < 0:
