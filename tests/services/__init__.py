@@ -1,0 +1,1 @@
+"""Real storage and real clusters for tests: each module starts one, and leaves nothing behind."""
