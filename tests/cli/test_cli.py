@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from ckptstorm.cli import VERBS
 from tests.conftest import TINY, clean_environment
 from tests.require import missing
 
@@ -46,13 +47,22 @@ def _refused(ended, *says):
         (("report", "nowhere"), "nowhere"),
         (("clean", "nowhere"), "no such directory"),
         (("list", "engine"), "engine"),
-        (("rum",), "rum"),
+        (("rum",), 'did you mean "run"'),
     ],
 )
 def test_what_is_wrong_is_refused_and_nothing_is_created(ckptstorm, place, arguments, says):
     """One sentence, exit code 2, an empty directory as before."""
     _refused(ckptstorm(*arguments), says)
     assert os.listdir(place) == []
+
+
+def test_the_help_names_every_verb(ckptstorm):
+    """`ckptstorm --help` shows the table of verbs with their purposes, and `-h` of each is its own."""
+    shown = ckptstorm("--help").out
+    for verb, entry in VERBS.items():
+        assert f"  {verb} " in shown
+        assert entry.purpose.split()[0] in shown
+        assert f"Usage: ckptstorm {verb}" in ckptstorm(verb, "-h").out
 
 
 def test_a_foreign_directory_is_left_alone(ckptstorm, place):

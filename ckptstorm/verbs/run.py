@@ -1,0 +1,82 @@
+"""`ckptstorm run`: a storm, started here or joined under a launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ckptstorm.cluster import launch, launched
+from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError
+from ckptstorm.jobfile import read_job
+from ckptstorm.model.parallel import World
+from ckptstorm.storm.check import check as check_all
+from ckptstorm.verbs import options
+
+if TYPE_CHECKING:
+    from ckptstorm.cluster.comm import Cluster
+
+
+@click.command()
+@options.JOB
+@options.RANKS
+@options.DIR
+@options.RESULTS
+@click.option("--keep-files", is_flag=True, help="Leave the last checkpoints; `ckptstorm clean` removes them.")
+@options.SET
+@options.JSON
+@click.pass_obj
+def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: Any) -> int:
+    """Run a storm: a job file, or the name of one that comes with ckptstorm (`list jobs`)."""
+    job, text = read_job(job_name, asked["overrides"])
+    if cluster is None:
+        if ranks is None:
+            raise LaunchError(
+                "how many ranks?",
+                f"ckptstorm run {job_name} --ranks 4, or under a launcher: srun -n 512 ckptstorm run {job_name}",
+            )
+        check_all(job, World(ranks, ranks), asked["directory"], asked["results"]).raise_if_stopped()
+        return _start(ranks, asked["directory"], asked["results"])
+    launched.check_world(cluster.rank_count, ranks, os.environ)
+    from ckptstorm.record import stormjson
+    from ckptstorm.record.verdict import verdict
+    from ckptstorm.report import terminal
+    from ckptstorm.storm.circumstances import Request
+    from ckptstorm.storm.conduct import conduct
+
+    command = shlex.join(["ckptstorm", *sys.argv[1:]])
+    request = Request(job, text, asked["directory"], asked["results"], asked["keep_files"], command)
+    conducted = conduct(cluster, request)
+    if asked["as_json"]:
+        click.echo(json.dumps(stormjson.to_json(conducted.record)))
+    else:
+        click.echo(terminal.render(conducted.record))
+        if conducted.folder is not None:
+            click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
+    if conducted.left_behind:
+        click.echo(f"Files left: remove them with  ckptstorm clean {shlex.quote(conducted.left_behind)}", err=True)
+    if conducted.problem:
+        click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)
+        return EXIT_REFUSED
+    return verdict(conducted.record).exit_code
+
+
+def _start(ranks: int, directory: str, results: str) -> int:
+    """Start the ranks of this very command line, and explain an end that was none of ours."""
+    ended = launch.start_ranks(ranks, sys.argv[1:])
+    if ended in launch.ORDERLY:
+        return ended
+    if ended == -signal.SIGPIPE:  # the reader of our output went away: no failure of the storm
+        return EXIT_MET
+    click.echo(f"ckptstorm: a rank was lost: mpiexec ended with {ended}", err=True)
+    click.echo(
+        f"ckptstorm: what is known by then, if a round was over: ckptstorm report {results}/*.partial; "
+        f"remove the files: ckptstorm clean {shlex.quote(directory)}",
+        err=True,
+    )
+    return EXIT_LOST_RANK
