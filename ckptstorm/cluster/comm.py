@@ -16,8 +16,6 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from ckptstorm.cluster.placement import Told, told_by_slurm
-
 #: What runs between two tests of a wait: progress, signals, time-outs. It may raise.
 Tick = Callable[[], None]
 
@@ -72,14 +70,12 @@ class Cluster:
         self.tick: Tick = _no_tick
         self._nap_most_s = _NAP_MOST_S
         self.barrier()  # ranks arrive seconds apart: wait politely before the first blocking call
-        told = _told_to_all(comm)
-        self.node_comm = _of_node(comm, told)
+        self.node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
         is_leader = self.node_comm.rank == 0
-        leaders = comm.Split(0 if is_leader else MPI.UNDEFINED, key=comm.rank)
-        node_index = np.array([leaders.rank if is_leader else -1], dtype=np.int32)
+        self._leaders = comm.Split(0 if is_leader else MPI.UNDEFINED, key=comm.rank)
+        node_index = np.array([self._leaders.rank if is_leader else -1], dtype=np.int32)
         self.node_comm.Bcast(node_index)
-        host = told.host if told else os.uname().nodename
-        self.place = Place(host, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
+        self.place = Place(os.uname().nodename, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
         if self.node_comm.size > (os.cpu_count() or 1):
             self._nap_most_s = _NAP_MOST_CROWDED_S
         nodes = np.empty(self.rank_count, dtype=np.int32)
@@ -133,6 +129,30 @@ class Cluster:
         most = np.empty_like(values)
         self.wait(self.comm.Ireduce(values, most, op=MPI.MAX, root=0))
         return most
+
+    def node_sums_on_rank_0(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The element-wise sum over the ranks of each node, in node order, on rank 0 (empty elsewhere).
+
+        Args:
+            values: of the same shape on all ranks.
+
+        Returns:
+            Shape (nodes, *values.shape); gathered in bounded pieces.
+        """
+        mine = np.ascontiguousarray(values).reshape(-1)
+        total = np.empty_like(mine)
+        self.wait(self.node_comm.Ireduce(mine, total, op=MPI.SUM, root=0))
+        if self.node_comm.rank != 0:
+            return np.empty((0, *values.shape), dtype=np.int64)
+        nodes = self._leaders.size
+        everyone = np.empty((nodes if self.rank == 0 else 0, len(mine)), dtype=np.int64)
+        step = max(1, PIECE_BYTES // max(1, 8 * nodes))
+        for first in range(0, len(mine), step):
+            piece = np.ascontiguousarray(total[first : first + step])
+            gathered = np.empty((len(everyone), len(piece)), dtype=np.int64)
+            self.wait(self._leaders.Igather(piece, gathered if self.rank == 0 else None, root=0))
+            everyone[:, first : first + step] = gathered
+        return everyone.reshape(-1, *values.shape)
 
     def rows_on_rank_0(self, rows: NDArray[np.void]) -> NDArray[np.void]:
         """The same number of rows of each rank, in rank order, on rank 0; gathered in bounded pieces."""
@@ -194,18 +214,3 @@ class Cluster:
         if kind == "scatter":
             return self.comm.Iscatter(everyone if root else None, mine, root=0)
         return self.comm.Ibcast(mine, root=0)
-
-
-def _told_to_all(comm: MPI.Intracomm) -> Told | None:
-    """What Slurm says of this rank, when it tells every rank; else the MPI library is asked."""
-    told = told_by_slurm(os.environ, comm.rank, comm.size)
-    is_told = np.array([told is not None], dtype=np.int8)
-    comm.Allreduce(MPI.IN_PLACE, is_told, op=MPI.MIN)
-    return told if is_told[0] else None
-
-
-def _of_node(comm: MPI.Intracomm, told: Told | None) -> MPI.Intracomm:
-    """The ranks of this node, in the order of their local ranks."""
-    if told is None:
-        return comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-    return comm.Split(told.node_id, key=told.local_id if told.local_id >= 0 else comm.rank)

@@ -7,6 +7,8 @@
     /kind_ns          beside them, when gathered: what each rank's time went into, by op kind
     /latency_keys     op kind, size class, exact maximum and sum of each histogram
     /latency_counts   the histograms: measure/histogram.py
+    /timelines        one row a phase that has a timeline: which rows of /timeline are its own
+    /timeline         bytes and ops by node and short stretch of time: measure/timeline.py
     /node_of_rank
 
 Metadata carry the checksums of HDF5's newer format, data those of its fletcher32 filter.
@@ -15,6 +17,7 @@ Metadata carry the checksums of HDF5's newer format, data those of its fletcher3
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -27,7 +30,8 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.histogram import BUCKET_COUNT
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
-from ckptstorm.record import checks
+from ckptstorm.measure.timeline import BIN_DTYPE, Timeline
+from ckptstorm.record import checks, timelines
 from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
 
 Table = NDArray[Any]
@@ -72,8 +76,14 @@ TABLES = {
     "kind_ns": TableShape(np.dtype("<i8"), KIND_SLOTS, 1 << 23),
     "latency_keys": TableShape(KEYS_DTYPE, 0, 1 << 20),
     "latency_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
+    "timelines": TableShape(timelines.TIMELINES_DTYPE, 0, 1 << 20),
+    "timeline": TableShape(BIN_DTYPE, 0, 1 << 26),
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
 }
+#: Tables that came later, and may be absent: nothing was gathered then.
+LATER = frozenset({"timelines", "timeline"})
+#: What is large and not always wanted, by what `read` and `files.load` call it.
+PARTS = {"kind_ns": ("kind_ns",), "timeline": ("timelines", "timeline")}
 #: Bytes of all tables together that a reader is ready to hold.
 TOTAL_LIMIT_BYTES = 4 << 30
 #: Rows of a chunk, by table; what is smaller than this is one chunk.
@@ -118,8 +128,13 @@ def write(record: StormRecord, path: Path) -> None:
         storm_h5.write(image.getbuffer())
 
 
-def read(path: Path, node_count: int) -> Arrays:
+def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays:
     """Read storm.h5, distrusting it.
+
+    Args:
+        path: the file.
+        node_count: nodes that storm.json tells of.
+        leave_out: names of `PARTS` that are not wanted: they read as if they had not been gathered.
 
     Raises:
         PlaceError: a table is missing, of another shape or type, too large, or holds impossible values.
@@ -129,34 +144,52 @@ def read(path: Path, node_count: int) -> Arrays:
     try:
         with h5py.File(path, "r", locking=False) as file:
             checks.schema(int(file.attrs["schema"]), str(path))
-            _check_shapes(file, path)
-            tables = {name: np.asarray(file[name][()]) for name in TABLES}
+            wanted = _wanted(file, leave_out)
+            _check_shapes(file, path, wanted)
+            tables = {name: np.asarray(file[name][()]) if name in wanted else empty(name) for name in TABLES}
     except _H5_ERRORS as error:
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "it cannot be read") from error
+    if "kind_ns" in leave_out:
+        tables["phases"]["kind_first"] = -1
     why = checks.impossible(tables, node_count)
     if why:
         raise _damaged(path, why)
-    phases = tuple(_phase(row, tables) for row in tables["phases"])
+    moved_when = timelines.from_tables(tables["timelines"], tables["timeline"], len(tables["phases"]))
+    phases = tuple(_phase(row, tables, when) for row, when in zip(tables["phases"], moved_when, strict=True))
     return Arrays(phases, tuple(tables["node_of_rank"].tolist()))
+
+
+def empty(name: str) -> Table:
+    """A table without rows."""
+    shape = TABLES[name]
+    return np.zeros((0, shape.columns) if shape.columns else (0,), dtype=shape.dtype)
+
+
+def _wanted(file: Any, leave_out: Collection[str]) -> set[str]:
+    """The tables to read: all but those left out, and those that the file may lack, and does."""
+    unwanted = {name for part in leave_out for name in PARTS[part]}
+    absent = {name for name in LATER if file.get(name, getlink=True) is None}
+    return set(TABLES) - unwanted - absent
 
 
 def _tables(record: StormRecord) -> dict[str, Table]:
     latencies = [phase.latency for phase in record.phases]
     kinds = [phase.kind_ns for phase in record.phases if len(phase.kind_ns)]
+    moved_when, bins = timelines.to_tables([phase.timeline for phase in record.phases])
     return {
         "phases": _phase_table(record.phases),
         "phase_rows": _stack([phase.rows for phase in record.phases], "phase_rows"),
         "kind_ns": _stack(kinds, "kind_ns"),
         "latency_keys": _stack([_keys(latency) for latency in latencies], "latency_keys"),
         "latency_counts": _stack([latency.counts for latency in latencies], "latency_counts"),
+        "timelines": moved_when,
+        "timeline": bins,
         "node_of_rank": np.array(record.node_of_rank, dtype="<i4"),
     }
 
 
 def _stack(parts: list[Table], name: str) -> Table:
-    shape = TABLES[name]
-    empty = np.zeros((0, shape.columns) if shape.columns else (0,), dtype=shape.dtype)
-    return np.concatenate([empty, *parts]).astype(shape.dtype, copy=False)
+    return np.concatenate([empty(name), *parts]).astype(TABLES[name].dtype, copy=False)
 
 
 def _phase_table(phases: tuple[PhaseRecord, ...]) -> Table:
@@ -186,12 +219,14 @@ def _keys(latency: LatencyTable) -> Table:
     return table
 
 
-def _check_shapes(file: Any, path: Path) -> None:
+def _check_shapes(file: Any, path: Path, names: Collection[str]) -> None:
     """Before a byte of data is read: hard links to plain datasets of the right type and a bearable size."""
     import h5py
 
     total_bytes = 0
     for name, shape in TABLES.items():
+        if name not in names:
+            continue
         if not isinstance(file.get(name, getlink=True), h5py.HardLink):
             raise _damaged(path, f'the table "{name}" is missing, or stands in another file')
         data = file[name]
@@ -205,7 +240,7 @@ def _check_shapes(file: Any, path: Path) -> None:
             raise _damaged(path, f'the table "{name}" claims {data.shape[0]:,} rows, more than any storm has')
 
 
-def _phase(row: np.void, tables: dict[str, Table]) -> PhaseRecord:
+def _phase(row: np.void, tables: dict[str, Table], moved_when: Timeline) -> PhaseRecord:
     rows = slice(int(row["row_first"]), int(row["row_first"] + row["row_count"]))
     keys = slice(int(row["key_first"]), int(row["key_first"] + row["key_count"]))
     named = tables["latency_keys"][keys]
@@ -215,7 +250,8 @@ def _phase(row: np.void, tables: dict[str, Table]) -> PhaseRecord:
     fields = {name: row[name].item() for name in PHASE_FIELDS}
     phase, first = checks.phase(int(row["phase"])), int(row["kind_first"])
     kind_ns = tables["kind_ns"][first : first + int(row["row_count"])] if first >= 0 else tables["kind_ns"][:0]
-    return PhaseRecord(phase, int(row["round"]), tables["phase_rows"][rows], latency, kind_ns=kind_ns, **fields)
+    its_rows = tables["phase_rows"][rows]
+    return PhaseRecord(phase, int(row["round"]), its_rows, latency, kind_ns=kind_ns, timeline=moved_when, **fields)
 
 
 def _damaged(path: Path, why: str) -> PlaceError:

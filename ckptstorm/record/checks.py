@@ -11,6 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.latency import ALL_KEYS, LatencyKey
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
+from ckptstorm.record import timelines
 from ckptstorm.record.record import SCHEMA
 from ckptstorm.units import TIME_LIMIT_NS
 
@@ -59,6 +60,7 @@ def impossible(tables: dict[str, Table], node_count: int) -> str:
         or _impossible_ranges(tables)
         or _impossible_keys(tables)
         or _impossible_ranks(tables, node_count)
+        or timelines.impossible(tables["timelines"], tables["timeline"], len(tables["phases"]), node_count)
     )
 
 
@@ -67,16 +69,25 @@ def _impossible_numbers(tables: dict[str, Table]) -> str:
         for column in table.dtype.names or ("",):
             values = table[column] if column else table
             label = f'"{name}"' + (f" column {column}" if column else "")
-            if values.size == 0:
-                continue
-            if not np.isfinite(values).all():
-                return f"{label} holds what is no number"
-            if column not in _SIGNED and int(values.min()) < 0:
-                return f"{label} holds a negative number"
-            if float(np.abs(values.astype(np.float64)).sum()) >= _SUM_LIMIT:
-                return f"{label} holds numbers that no storm can reach"
-            if column.endswith("_ns") and int(np.abs(values).max()) > TIME_LIMIT_NS:
-                return f"{label} holds a time of more than ten years"
+            why = _impossible_column(np.ascontiguousarray(values), column) if values.size else ""
+            if why:
+                return f"{label} holds {why}"
+    return ""
+
+
+def _impossible_column(values: Table, column: str) -> str:
+    least, most = values.min(), values.max()
+    if not (np.isfinite(least) and np.isfinite(most)):
+        return "what is no number"
+    least, most = int(least), int(most)
+    if column not in _SIGNED and least < 0:
+        return "a negative number"
+    furthest = max(-least, most)
+    # The sum itself is only taken where it could be too large.
+    if furthest * values.size >= _SUM_LIMIT and np.abs(values.astype(np.float64)).sum() >= _SUM_LIMIT:
+        return "numbers that no storm can reach"
+    if column.endswith("_ns") and furthest > TIME_LIMIT_NS:
+        return "a time of more than ten years"
     return ""
 
 
@@ -88,7 +99,7 @@ def _impossible_ranges(tables: dict[str, Table]) -> str:
     lengths = {"row_first": ("row_count", "phase_rows"), "key_first": ("key_count", "latency_keys")}
     lengths["kind_first"] = ("row_count", "kind_ns")
     for first, (many, name) in lengths.items():
-        stops = phases[first] + phases[many]
+        stops = np.where(phases[first] >= 0, phases[first] + phases[many], 0)  # -1: not gathered
         if (phases[first] < -1).any() or (stops > len(tables[name])).any():
             return f"a phase points outside the table {name}"
     if not (phases["resident_share"] <= 1.0).all() or not (phases["resident_share"] >= -1.0).all():

@@ -15,6 +15,7 @@ import hashlib
 import os
 import shutil
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from ckptstorm.errors import PlaceError
@@ -52,8 +53,12 @@ def write(record: StormRecord, folder: str | os.PathLike[str]) -> None:
         shutil.rmtree(growing, ignore_errors=True)
 
 
-def load(folder: str | os.PathLike[str]) -> StormRecord:
+def load(folder: str | os.PathLike[str], leave_out: Collection[str] = ()) -> StormRecord:
     """Read a result folder.
+
+    Args:
+        folder: what a storm left.
+        leave_out: names of `arrays.PARTS` that are not wanted: they read as if they had not been gathered.
 
     Raises:
         PlaceError: a file is missing, damaged, cut off, too large, of a newer version, or lies.
@@ -68,7 +73,7 @@ def load(folder: str | os.PathLike[str]) -> StormRecord:
     _check_file(h5)
     if _sha256(h5) != told.h5_sha256:
         raise _damaged(h5, "its checksum is not the one that storm.json names")
-    tables = arrays.read(h5, node_count=len(told.nodes))
+    tables = arrays.read(h5, len(told.nodes), leave_out)
     return stormjson.to_record(told, tables, job_text, str(home / JSON_NAME))
 
 

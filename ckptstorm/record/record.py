@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ckptstorm.measure.failure import Failure
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
+from ckptstorm.measure.timeline import Timeline
 
 __all__ = [
     "SCHEMA",
@@ -59,6 +60,7 @@ class PhaseRecord:
             readers held just before; -1 when it could not be told.
         kind_ns: what each rank's time went into, shape (len(rows), KIND_SLOTS) of nanoseconds by op
             kind (`phase_row.kind_ns` of each); shape (0, KIND_SLOTS) when it was not gathered.
+        timeline: bytes and ops by node and short stretch of time.
     """
 
     phase: Phase
@@ -76,6 +78,7 @@ class PhaseRecord:
     mismatches: tuple[MismatchSeen, ...] = ()
     resident_share: float = -1.0
     kind_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, KIND_SLOTS), dtype=np.int64))
+    timeline: Timeline = field(default_factory=Timeline)
 
 
 ReceiptState = Literal[

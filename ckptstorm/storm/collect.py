@@ -8,17 +8,20 @@ from dataclasses import asdict
 import numpy as np
 
 from ckptstorm.cluster.comm import Cluster
-from ckptstorm.measure import latency
+from ckptstorm.measure import latency, timeline
 from ckptstorm.measure.failure import Failure, failures, merge_failures
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.phase_row import Observed, kind_ns, phase_row
-from ckptstorm.measure.rows import KIND_SLOTS
+from ckptstorm.measure.rows import KIND_SLOTS, Phase
+from ckptstorm.measure.timeline import BIN_DTYPE, Timeline
 from ckptstorm.program import SYNCS
 from ckptstorm.record.record import MismatchSeen, PhaseRecord
 from ckptstorm.storm.phase import Seen
 
 #: A rank describes at most this many error classes and mismatches; all are counted.
 _DESCRIBED = 8
+#: In the others nothing moves that anybody waits for.
+_WITH_TIMELINE = (Phase.SAVE, Phase.RESTORE)
 
 
 def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord | None:
@@ -28,6 +31,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord |
     spent = cluster.rows_on_rank_0(kind_ns(observed).view([("kinds", "<i8", (KIND_SLOTS,))]))
     table = _latency_of_all(cluster, observed)
     planned = cluster.sum_on_rank_0(_planned(observed))
+    moved_when = _timeline_of_all(cluster, observed)
     uncertainty = cluster.greatest(np.array([seen.uncertainty_ns], dtype=np.int64))
     failed, mismatched = _words_of_all(cluster, observed)
     if cluster.rank != 0:
@@ -46,6 +50,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord |
         failures=failed,
         mismatches=mismatched,
         kind_ns=spent["kinds"],
+        timeline=moved_when,
     )
 
 
@@ -57,6 +62,27 @@ def _latency_of_all(cluster: Cluster, observed: Observed) -> LatencyTable:
     maxima = cluster.greatest_on_rank_0(max_ns)
     whole = sums[: counts.size].reshape(counts.shape)
     return latency.from_aligned(anywhere, whole, maxima, sums[counts.size :])
+
+
+def _timeline_of_all(cluster: Cluster, observed: Observed) -> Timeline:
+    """Bytes and ops by node and bin, of the phases in which checkpoints move; of meaning on rank 0 only.
+
+    The clock's drift within a phase is far below a bin, so it is left out here.
+    """
+    if observed.phase not in _WITH_TIMELINE:
+        return Timeline()
+    parts, release_ns = observed.parts, observed.announced_release_ns
+    whole_ns = int(cluster.greatest(np.array([timeline.whole_ns(parts, release_ns)], dtype=np.int64))[0])
+    bin_ns = timeline.bin_width_ns(whole_ns)
+    bin_count = -(-whole_ns // bin_ns)
+    if not bin_count:
+        return Timeline()
+    mine = np.stack(timeline.spread(parts, release_ns, bin_ns, bin_count))
+    sums = cluster.node_sums_on_rank_0(mine)
+    bins = np.zeros((len(sums), bin_count), dtype=BIN_DTYPE)
+    for column, name in enumerate(BIN_DTYPE.names or ()):
+        bins[name] = np.minimum(sums[:, column], np.iinfo(BIN_DTYPE[name]).max)
+    return Timeline(bin_ns, bins)
 
 
 def _planned(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -41,6 +41,17 @@ def check_rows(cluster):
         assert len(gathered) == 0
 
 
+def check_node_sums(cluster):
+    """Each node's sum arrives once, in the shape of the values, whatever the piece size."""
+    mine = np.arange(60, dtype=np.int64).reshape(3, 20) * (cluster.rank + 1)
+    sums = cluster.node_sums_on_rank_0(mine)
+    if cluster.rank == 0:
+        ranks = np.arange(1, cluster.rank_count + 1)
+        assert (sums == np.arange(60).reshape(1, 3, 20) * ranks.sum()).all()
+    else:
+        assert sums.shape == (0, 3, 20)
+
+
 def check_texts(cluster):
     """Texts of unequal length, some empty, some not ASCII."""
     texts = cluster.texts_on_rank_0("é" * cluster.rank)

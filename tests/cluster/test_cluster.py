@@ -12,6 +12,8 @@ import pytest
 
 from ckptstorm.cluster.launched import check_world, launched_rank, launched_size
 from ckptstorm.errors import LaunchError
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record import files
 from tests.conftest import TINY, clean_environment
 from tests.require import missing
 
@@ -58,6 +60,12 @@ def test_on_two_nodes_everybody_restores_another_nodes_shard(mpiexec, place):
     assert ended.returncode in (0, 1), ended.stderr
     data = json.loads(ended.stdout)
     assert data["world"] == data["world"] | {"ranks": 4, "nodes": 2}
+    record = files.load(next((place / "results").iterdir()))
+    for phase in (each for each in record.phases if each.phase in (Phase.SAVE, Phase.RESTORE)):
+        for node, bins in enumerate(phase.timeline.bins):
+            mine = phase.rows[phase.rows["node"] == node]
+            assert bins["bytes"].sum() == mine["bytes"].sum() > 0
+            assert bins["data_op_count"].sum() == mine["data_op_count"].sum()
     assert "another node" in data["receipts"]["cold"]["evidence"]
     assert data["receipts"]["verified"]["state"] == "all"
 

@@ -17,6 +17,7 @@ from ckptstorm.measure.rows import (
     Phase,
     Rows,
 )
+from ckptstorm.measure.timeline import BIN_DTYPE, Timeline, bin_width_ns
 from ckptstorm.program import Kind
 from ckptstorm.record.record import Node, PhaseRecord, StormRecord
 from ckptstorm.sizes import size_class
@@ -155,7 +156,21 @@ def _phase(
         planned_op_count=int(rows["data_op_count"].sum()),
         resident_share=make.resident_share if phase == Phase.RESTORE else -1.0,
         kind_ns=kind_ns,
+        timeline=_timeline(rows, make.nodes),
     )
+
+
+def _timeline(rows: Rows, nodes: int) -> Timeline:
+    """Every rank moves its bytes evenly from its release until it is durable."""
+    bin_ns = bin_width_ns(int(rows["durable_ns"].max()))
+    edges = np.arange(-(-int(rows["durable_ns"].max()) // bin_ns) + 1) * bin_ns
+    share = np.clip(edges / rows["durable_ns"][:, None], 0.0, 1.0)
+    bins = np.zeros((nodes, len(edges) - 1), dtype=BIN_DTYPE)
+    for name, column in (("bytes", "bytes"), ("data_op_count", "data_op_count")):
+        moved = np.diff(np.rint(share * rows[column][:, None]).astype(np.int64), axis=1)
+        for node in range(nodes):
+            bins[name][node] = moved[rows["node"] == node].sum(axis=0)
+    return Timeline(bin_ns, bins)
 
 
 def _rows(make: Make, phase: Phase, index: int, median_s: float) -> Rows:

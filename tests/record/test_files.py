@@ -48,7 +48,7 @@ def _same(a, b):
         one, other = getattr(a, each.name), getattr(b, each.name)
         if isinstance(one, np.ndarray):
             assert one.dtype == other.dtype and np.array_equal(one, other), each.name
-        elif each.name in ("phases", "latency"):
+        elif each.name in ("phases", "latency", "timeline"):
             for pair in zip(one, other, strict=True) if each.name == "phases" else [(one, other)]:
                 _same(*pair)
         elif each.name != "job":
@@ -257,6 +257,11 @@ HOSTILE = {
     "a share of two": (_set("phases", "resident_share", 2.0), "no share"),
     "a histogram without a name": (_set("latency_keys", "kind", 200), "a name that there is not"),
     "a size for an op without": (_set("latency_keys", "size_class", 3), "a name that there is not"),
+    "bins of a node that there is not": (_set("timelines", "node_count", 10), "more nodes or bins"),
+    "more bins than there can be": (_set("timelines", "bin_count", 10**6), "more nodes or bins"),
+    "bins outside the table": (_set("timelines", "bin_first", 10**6), "outside the table timeline"),
+    "bins of no width": (_set("timelines", "bin_ns", 0), "no width"),
+    "a timeline of no phase": (_set("timelines", "phase_index", 99), "belongs to no phase"),
     "names without histograms": (lambda file: file["latency_keys"].resize((1,)), "outside the table"),
 }  # fmt: skip
 
@@ -267,6 +272,22 @@ def test_a_hostile_storm_h5_is_refused_in_one_sentence(folder, case):
     change, words = HOSTILE[case]
     _with_h5(folder, change)
     _refused(folder, "storm.h5", words)
+
+
+def test_a_record_from_before_the_timeline_still_loads(folder):
+    """Without its two tables nothing was gathered, and everything else is there."""
+    _with_h5(folder, lambda file: [file.__delitem__(name) for name in ("timelines", "timeline")])
+    loaded = files.load(folder)
+    assert all(phase.timeline.bins.size == 0 for phase in loaded.phases)
+    assert to_json(loaded) == to_json(_record())
+
+
+def test_large_parts_can_be_left_out(folder):
+    """They read as if they had not been gathered; the rest is the same."""
+    loaded = files.load(folder, leave_out=("kind_ns", "timeline"))
+    assert all(phase.timeline.bins.size == 0 and len(phase.kind_ns) == 0 for phase in loaded.phases)
+    made = _record()
+    assert all(np.array_equal(a.rows, b.rows) for a, b in zip(made.phases, loaded.phases, strict=True))
 
 
 def test_files_that_do_not_belong_together_are_refused(folder, tmp_path):
