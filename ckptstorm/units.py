@@ -24,6 +24,7 @@ _TIME_UNITS_NS = {
     "min": 60 * NS_PER_S, "m": 60 * NS_PER_S, "h": 3600 * NS_PER_S,
 }  # fmt: skip
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*\Z")
+_PERCENT = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*%\s*\Z")
 _RATE = re.compile(r"\s*([0-9]{1,12})\s*/\s*s\s*\Z")
 
 #: Beyond any file or memory there is; keeps every sum inside a signed 64-bit integer.
@@ -84,6 +85,18 @@ def parse_rate_per_s(value: object) -> int:
     if match is None:
         raise ValueError(f'expected a rate such as "1000/s", found {value!r}')
     return int(match[1])
+
+
+def parse_percent(value: str) -> float:
+    """ "5%" to 0.05; the sign is needed, for a bare 5 could be either.
+
+    Raises:
+        ValueError: not a percentage.
+    """
+    match = _PERCENT.match(value)
+    if match is None:
+        raise ValueError(f'expected a percentage such as "5%", found {value!r}')
+    return float(match[1]) / 100
 
 
 def _number(value: object, units: dict[str, int], says: str, limit: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -45,8 +45,19 @@ def print_to(console: Console, record: StormRecord) -> None:
 
 def lines(record: StormRecord) -> Iterator[Styled]:
     """The report, line by line."""
-    for section in sections(record):
-        yield from _section(section)
+    return laid_out(sections(record))
+
+
+def laid_out(page: Iterable[Section]) -> Iterator[Styled]:
+    """Any sections, line by line; those with nothing to say are left out."""
+    for section in page:
+        if section.blocks:
+            yield from _section(section)
+
+
+def render_sections(page: Iterable[Section]) -> str:
+    """Any sections as plain text, each line at most `WIDTH` characters."""
+    return "".join(f"{line.text}\n" for line in laid_out(page))
 
 
 def _section(section: Section) -> Iterator[Styled]:

@@ -1,0 +1,1 @@
+"""Tests of storms that are reckoned, not run."""
