@@ -23,6 +23,7 @@ VERBS = {
     "plan": Entry("ckptstorm.verbs.plan:plan", "What a storm would write and read, without a disk."),
     "check": Entry("ckptstorm.verbs.check:check", "Would this storm run here? Nothing is written."),
     "report": Entry("ckptstorm.verbs.report:report", "Show a result folder."),
+    "compare": Entry("ckptstorm.verbs.compare:compare", "Is it better or worse than before, or can it not be told?"),
     "size": Entry("ckptstorm.verbs.size:size", "How often to save, what it costs, and what bandwidth would do."),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
     "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, jobs."),
