@@ -16,6 +16,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from ckptstorm.cluster.placement import Told, told_by_slurm
+
 #: What runs between two tests of a wait: progress, signals, time-outs. It may raise.
 Tick = Callable[[], None]
 
@@ -70,12 +72,14 @@ class Cluster:
         self.tick: Tick = _no_tick
         self._nap_most_s = _NAP_MOST_S
         self.barrier()  # ranks arrive seconds apart: wait politely before the first blocking call
-        self.node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+        told = _told_to_all(comm)
+        self.node_comm = _of_node(comm, told)
         is_leader = self.node_comm.rank == 0
         self._leaders = comm.Split(0 if is_leader else MPI.UNDEFINED, key=comm.rank)
         node_index = np.array([self._leaders.rank if is_leader else -1], dtype=np.int32)
         self.node_comm.Bcast(node_index)
-        self.place = Place(os.uname().nodename, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
+        host = told.host if told else os.uname().nodename
+        self.place = Place(host, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
         if self.node_comm.size > (os.cpu_count() or 1):
             self._nap_most_s = _NAP_MOST_CROWDED_S
         nodes = np.empty(self.rank_count, dtype=np.int32)
@@ -214,3 +218,18 @@ class Cluster:
         if kind == "scatter":
             return self.comm.Iscatter(everyone if root else None, mine, root=0)
         return self.comm.Ibcast(mine, root=0)
+
+
+def _told_to_all(comm: MPI.Intracomm) -> Told | None:
+    """What Slurm says of this rank, when it tells every rank; else the MPI library is asked."""
+    told = told_by_slurm(os.environ, comm.rank, comm.size)
+    is_told = np.array([told is not None], dtype=np.int8)
+    comm.Allreduce(MPI.IN_PLACE, is_told, op=MPI.MIN)
+    return told if is_told[0] else None
+
+
+def _of_node(comm: MPI.Intracomm, told: Told | None) -> MPI.Intracomm:
+    """The ranks of this node, in the order of their local ranks."""
+    if told is None:
+        return comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+    return comm.Split(told.node_id, key=told.local_id if told.local_id >= 0 else comm.rank)

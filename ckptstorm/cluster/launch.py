@@ -21,6 +21,7 @@ from ckptstorm.errors import EXIT_INTERRUPTED, LaunchError
 #: What mpiexec ends with when the ranks ended in order.
 ORDERLY = (0, 1, 2, 3, 4, EXIT_INTERRUPTED)
 _PR_SET_PDEATHSIG = 1
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def find_mpiexec() -> str:
@@ -61,7 +62,7 @@ def start_ranks(rank_count: int, arguments: Sequence[str]) -> int:
         passed_on.append(number)
         process.send_signal(signal.SIGTERM)  # Hydra comments on a SIGINT, on our standard output
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
         ended = process.wait()
         # Ranks that had not come up yet end by the signal itself: interrupted all the same, and no rank was lost.

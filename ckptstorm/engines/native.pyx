@@ -54,12 +54,16 @@ cdef extern from "engine.h":
         void *queue
         int64_t *control
         int64_t deadline_ns
+        const int64_t *due_ns
+        int64_t lap_began_ns
         bint has_failed
         uint64_t direct_file_count
     void close_files(engine_t *engine)
     int buffer_take(buffer_t *buffer, uint64_t size_bytes)
     void buffer_give_back(buffer_t *buffer)
     void buffer_scramble(buffer_t *buffer)
+    long sharpen_timers() nogil
+    void restore_timers(long slack_ns) nogil
     uint64_t run_in_turn(engine_t *engine, uint64_t first, uint64_t stop, times_t times) nogil
     uint64_t run_in_flight(engine_t *engine, uint64_t first, uint64_t stop, times_t times) nogil
     int queue_take(engine_t *engine)
@@ -117,7 +121,8 @@ cdef class NativeProgram:
     cdef engine_t engine
     cdef feed_t feed
     cdef object program, setup, payload
-    cdef object ops, names
+    cdef object ops, names, due
+    cdef int64_t origin_ns, lap_ns
     cdef object starts, ends, results
     cdef uint64_t chunk_ops
     cdef bint has_run
@@ -128,6 +133,7 @@ cdef class NativeProgram:
         self.ops = np.ascontiguousarray(program.ops, dtype=OP_DTYPE).view(np.uint8).reshape(-1)
         self.names = [os.fsencode(program.location(index) or ".") for index in range(len(program.paths))]
         _check_table(program)
+        self.due = np.ascontiguousarray(() if program.due_ns is None else program.due_ns, dtype=np.int64)
         self._describe()
         self._take_files()
         self._take_buffers()
@@ -145,7 +151,19 @@ cdef class NativeProgram:
         """See `contract.Prepared.run`."""
         self._seek(first, 0, self.engine.op_count, False)
         self.engine.deadline_ns = INT64_MAX
+        self.engine.lap_began_ns = self.origin_ns
         return first + self._run_span(sink, first, stop, first)
+
+    def schedule(self, int64_t origin_ns, int64_t lap_ns=0):
+        """From when a program with `due_ns` counts; each later `run` or `repeat` follows this schedule.
+
+        Args:
+            origin_ns: on CLOCK_MONOTONIC; op k of a lap is due at origin_ns + lap * lap_ns + due_ns[k].
+            lap_ns: how long a lap takes, for `repeat`.
+        """
+        cdef const int64_t[::1] due = self.due
+        self.origin_ns, self.lap_ns = origin_ns, lap_ns
+        self.engine.due_ns = &due[0] if len(self.due) else NULL
 
     def repeat(self, sink, uint64_t first, uint64_t stop, int64_t deadline_ns):
         """Run the ops [first, stop) again and again until the deadline: a time-based load.
@@ -160,9 +178,11 @@ cdef class NativeProgram:
         cdef uint64_t total = 0, done = 0
         self._seek(first, first, stop, True)
         self.engine.deadline_ns = deadline_ns
+        self.engine.lap_began_ns = self.origin_ns
         while stop > first:
             done = self._run_span(sink, first, stop, total)
             total += done
+            self.engine.lap_began_ns += self.lap_ns
             if done < stop - first or self.engine.has_failed:
                 break
         return total
@@ -243,6 +263,7 @@ cdef class NativeProgram:
         cdef int64_t[::1] control = sink.control, starts = self.starts, ends = self.ends, results = self.results
         cdef times_t times = times_t(&starts[0], &ends[0], &results[0])
         cdef uint64_t index = first, wanted, done
+        cdef long slack_ns = sharpen_timers() if self.engine.due_ns is not NULL else 0
         self.engine.control = &control[0]
         while index < stop and not self.engine.has_failed:
             wanted = min(self.chunk_ops, stop - index)
@@ -258,6 +279,7 @@ cdef class NativeProgram:
             if done < wanted:
                 break
         self.engine.control = NULL
+        restore_timers(slack_ns)
         return index - first
 
     cdef _mismatch(self, uint64_t which):
@@ -315,6 +337,8 @@ def _check_table(program):
     largest = max(int(indices.max(initial=0)) for indices in named)
     if len(program.ops) and largest >= len(program.paths):
         raise JobError(f"an op names path {largest}, the program has {len(program.paths)}")
+    if program.due_ns is not None and len(program.due_ns) != len(program.ops):
+        raise JobError(f"{len(program.due_ns)} due times for {len(program.ops)} ops")
 
 
 cdef _check(int failure, what):

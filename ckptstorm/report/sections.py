@@ -15,6 +15,7 @@ from ckptstorm.record.record import Failure, PhaseRecord, StormRecord
 from ckptstorm.record.rounds import RoundsSummary
 from ckptstorm.record.settings import allow
 from ckptstorm.record.words import counted, round_words
+from ckptstorm.report.allocation import allocation
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.headline import asked, headline
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
@@ -136,6 +137,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     restore,
     others,
     receipts,
+    allocation,
     faults,
     footnotes,
 )

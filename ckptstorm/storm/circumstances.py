@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 import ckptstorm
 from ckptstorm.cluster.comm import Cluster, mpi_library
+from ckptstorm.cluster.placement import Station
 from ckptstorm.engines import ENGINES
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.record.record import Node, StormRecord
 from ckptstorm.registry import find
+from ckptstorm.storm.allocation import allocation
 from ckptstorm.storm.check import Preflight
 
 
@@ -38,14 +41,14 @@ class Request:
 
 
 def blank_record(
-    storm_id: str, request: Request, preflight: Preflight, cluster: Cluster, hosts: list[str]
+    storm_id: str, request: Request, preflight: Preflight, cluster: Cluster, stations: Sequence[Station]
 ) -> StormRecord:
     """The record before the first phase."""
     node_of_rank = tuple(int(node) for node in cluster.node_of_rank)
     nodes = []
     for node in range(max(node_of_rank) + 1):
         ranks = [rank for rank, at in enumerate(node_of_rank) if at == node]
-        nodes.append(Node(hosts[ranks[0]], len(ranks)))
+        nodes.append(Node(stations[ranks[0]].host, len(ranks)))
     job = request.job
     asked = {
         "io.engine": (job.io.engine, preflight.engine),
@@ -58,7 +61,7 @@ def blank_record(
         to_builtins(job),
         request.job_text,
         asked,
-        _environment(request, preflight),
+        _environment(request, preflight) | {"allocation": allocation(os.environ, stations)},
         tuple(nodes),
         node_of_rank,
         (),
@@ -97,8 +100,4 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
         "versions": versions,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "cpu_count": os.cpu_count() or 0,
-        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in _SLURM_FACTS},
     }
-
-
-_SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_STEP_ID", "SLURM_NTASKS")

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ckptstorm.cluster.comm import Cluster
+from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.filesystems.mount import RESIDENCY_TYPES
 from ckptstorm.job import Job, to_builtins
@@ -32,7 +33,7 @@ from ckptstorm.storm.manifest import Manifest
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
-from ckptstorm.storm.session import order, take_part, tell
+from ckptstorm.storm.session import order, stations, take_part, tell
 from ckptstorm.storm.watch import StopSignals
 
 Ended = Literal["complete", "storage_failed", "lost_rank", "interrupted"]
@@ -70,7 +71,8 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
         AbandonedError: a rank stopped making progress; the partial record is written.
     """
     directory = os.path.abspath(request.directory)
-    hosts = _hosts(cluster)
+    placed = _stations(cluster)
+    hosts = [station.host for station in placed]
     world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
     preflight = check(request.job, world, directory, request.results)
     preflight.raise_if_stopped()
@@ -79,7 +81,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
     claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
     try:
-        recorder = Recorder(blank_record(storm_id, request, preflight, cluster, hosts), request.results)
+        recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
         orders = Orders(
             storm_id,
             secrets.randbits(63),
@@ -106,10 +108,10 @@ def _make_results(results: str) -> None:
         raise PlaceError(f"--results {results}: cannot be made: {error.strerror}", "name another --results") from None
 
 
-def _hosts(cluster: Cluster) -> list[str]:
-    """The host of each rank: asked for before anything else, on every rank by `session.serve`'s first order."""
-    tell(cluster, {"tell": "host"})
-    return cluster.texts_on_rank_0(cluster.place.host)
+def _stations(cluster: Cluster) -> list[Station]:
+    """Where each rank runs: asked for before anything else, on every rank by `session.serve`'s first order."""
+    tell(cluster, {"tell": "station"})
+    return stations(cluster)
 
 
 def _take_part(cluster: Cluster, orders: Orders, signals: StopSignals, recorder: Recorder, hosts: list[str]) -> Outcome:
@@ -176,7 +178,7 @@ def _finish(claimed: ground.Ground, recorder: Recorder, request: Request, outcom
 
 def _ending(outcome: Outcome, record: StormRecord) -> tuple[Ended, str]:
     if outcome == Outcome.STOPPED:
-        return "interrupted", "a signal (Ctrl-C or SIGTERM) ended the storm"
+        return "interrupted", "a signal (Ctrl-C, SIGTERM, or a time limit near) ended the storm"
     if outcome == Outcome.FAILED:
         failures = [failure for phase in record.phases for failure in phase.failures]
         first = failures[0] if failures else None

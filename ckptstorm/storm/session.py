@@ -9,6 +9,7 @@ from typing import Any
 from ckptstorm.cluster.board import Board
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.imports import share
+from ckptstorm.cluster.placement import Station, station
 from ckptstorm.engines import ENGINES
 from ckptstorm.errors import PlaceError
 from ckptstorm.layouts import LAYOUTS
@@ -28,6 +29,13 @@ def tell(cluster: Cluster, message: dict[str, Any]) -> dict[str, Any]:
     return received
 
 
+def stations(cluster: Cluster) -> list[Station]:
+    """Where each rank runs and what it is bound to, on rank 0 (an empty list elsewhere); a collective of all ranks."""
+    place = cluster.place
+    texts = cluster.texts_on_rank_0(json.dumps(station(place.host, place.local_index).to_message()))
+    return [Station.from_message(json.loads(text)) for text in texts]
+
+
 def serve(cluster: Cluster) -> int:
     """Every rank but 0: do as ordered until the ending; returns the exit code."""
     signals = StopSignals()  # from here on: a signal before the storm must end it in order too
@@ -36,7 +44,7 @@ def serve(cluster: Cluster) -> int:
         if "exit_code" in message:
             return int(message["exit_code"])
         if "tell" in message:
-            cluster.texts_on_rank_0(cluster.place.host)
+            stations(cluster)
             continue
         share(cluster, message["modules"])
         take_part(cluster, Orders.from_message(message["orders"]), signals, None, None)

@@ -35,12 +35,16 @@ LookOut = Callable[[Phase, int, NDArray[np.void]], None]
 
 
 class StopSignals:
-    """SIGINT, SIGTERM and SIGHUP ask the storm to end in order; nothing is cut off in the middle of a call."""
+    """Signals that ask the storm to end in order; nothing is cut off in the middle of a call.
+
+    SIGUSR1 is what a batch system is asked to send some time before the limit (`--signal=USR1@120`).
+    """
 
     def __init__(self) -> None:
         self.is_raised = False
         self._before = {
-            number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            number: signal.signal(number, self._take)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         }
 
     def _take(self, number: int, frame: FrameType | None) -> None:

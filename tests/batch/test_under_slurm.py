@@ -33,6 +33,20 @@ def test_a_storm_joins_the_allocation(cluster, place, launcher, mpiexec):
     told = storm_of(cluster, place, *words)
     assert told["ended"] == "complete"
     assert [(node["host"], node["rank_count"]) for node in told["nodes"]] == [("n1", 2), ("n2", 2)]
+    granted = told["environment"]["allocation"]
+    assert granted["ranks_per_node"] == "2(x2)"
+    assert (granted["partition"], granted["step_node_list"]) == ("all", "n[1-2]")
+    assert granted["job"]["NumNodes"] == "2"
+    assert granted["nodes"][0]["node_count"] == "2"
+
+
+def test_nodes_are_slurms_not_host_names(cluster, place):
+    """Two emulated nodes that bear one host name are two nodes all the same: Slurm is asked, not the name."""
+    (place / "job.toml").write_text(TINY)
+    rename = 'exec unshare -u bash -c \'hostname same && exec "$@"\' rename "$@"'
+    words = ("srun", "-N2", "-n4", "--ntasks-per-node=2", "bash", "-c", rename, "under")
+    told = json.loads(cluster.command(*words, *_RANK, "run", "job.toml", "--json", check=False))
+    assert [(node["host"], node["rank_count"]) for node in told["nodes"]] == [("n1", 2), ("n2", 2)]
 
 
 def test_a_launcher_of_another_mpi_is_recognised(cluster, place):

@@ -163,9 +163,9 @@ def test_a_stuck_rank_is_named_and_the_partial_record_can_be_read(storm, place, 
     assert not (place / "ckptstorm-data").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_the_storm_in_order(place, number):
-    """Ctrl-C and SIGTERM: 130, partial results kept, the directory gone."""
+    """Ctrl-C, SIGTERM and a batch system's SIGUSR1: 130, partial results kept, the directory gone."""
     fault = '[[fault]]\nranks = [0]\nphase = "save"\nop = "fsync"\nround = 2\ndelay = "60s"\n'
     (place / "job.toml").write_text(TINY.replace("rounds = 1", "rounds = 2") + fault)
     command = [sys.executable, "-P", "-m", "ckptstorm", "run", "job.toml", "--ranks", "2", "--json"]

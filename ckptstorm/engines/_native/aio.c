@@ -77,7 +77,7 @@ static void submit(queue_t *queue) {
 
 static void exchange(queue_t *queue, uint32_t least) {
     aio_t *aio = queue->kernel;
-    struct timespec moment = {0, WAIT_FOR_COMPLETION_NS};
+    struct timespec moment = {0, queue->wait_ns};
     submit(queue);
     const long room = (long)(queue->depth - queue->completed_count);
     if (!least || room == 0) return;

@@ -75,6 +75,9 @@ typedef struct {
     /* One run. */
     int64_t *control;
     int64_t deadline_ns; /* no op begins after it; INT64_MAX: none */
+    /* Open loop: op k of a lap is due at lap_began_ns + due_ns[k], however late the ops before it were; NULL: at once. */
+    const int64_t *due_ns;
+    int64_t lap_began_ns;
     bool has_failed;     /* an op failed and that ends the program */
 
     /* What is left to tell. */
@@ -113,6 +116,16 @@ int64_t mapped_write(int fd, const uint8_t *bytes, uint64_t length_bytes, uint64
 int64_t mapped_read(file_t *file, uint8_t *bytes, uint64_t length_bytes, uint64_t offset_bytes);
 int64_t mapped_sync(int fd, uint64_t length_bytes, uint64_t offset_bytes);
 void unmap(file_t *file);
+
+/* due.c: the schedule of an open-loop program. */
+int64_t until_due_ns(const engine_t *engine, uint64_t index);
+/* Sleep until op `index` is due; false when the sink asked to stop, or the deadline comes first. */
+bool wait_until_due(const engine_t *engine, uint64_t index);
+/* Sleep until it is due, but no longer than a moment. */
+void wait_a_moment(const engine_t *engine, uint64_t index);
+/* Timers of this thread fire when they are set for, not up to 50 us later; returns what to give back at the end. */
+long sharpen_timers(void);
+void restore_timers(long slack_ns);
 
 /* buffers.c */
 int buffer_take(buffer_t *buffer, uint64_t size_bytes);

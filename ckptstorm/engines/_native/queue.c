@@ -149,17 +149,26 @@ static uint64_t push_some(engine_t *engine, uint64_t index, uint64_t stop) {
     const queue_t *queue = engine->queue;
     while (index < stop && queue->idle_count && queue->pushed_count < SUBMITTED_TOGETHER) {
         const op_t *op = &engine->ops[index];
-        if (!is_data(op) || op->kind == KIND_MMAP_READ || conflicts(queue, op) || !push(engine, index)) break;
+        if (!is_data(op) || op->kind == KIND_MMAP_READ || until_due_ns(engine, index) > 0) break;
+        if (conflicts(queue, op) || !push(engine, index)) break;
         index++;
     }
     return index;
+}
+
+/* A completion may be waited for as long as no op falls due that there is room for. */
+static int64_t wait_ns(const engine_t *engine, uint64_t index, uint64_t stop, bool halted) {
+    if (!engine->due_ns || halted || index == stop || engine->queue->idle_count == 0) return WAIT_NS_MAX;
+    const int64_t left_ns = until_due_ns(engine, index);
+    return left_ns <= 0 || left_ns > WAIT_NS_MAX ? WAIT_NS_MAX : left_ns;
 }
 
 /* Nothing is in flight: run an op that waits for all before it, or wait for bytes. False when asked to stop. */
 static bool advance_alone(engine_t *engine, uint64_t *index, times_t times, uint64_t first) {
     const op_t *op = &engine->ops[*index];
     if (is_data(op) && op->kind != KIND_MMAP_READ) {
-        feed_wait(engine->feed);
+        if (until_due_ns(engine, *index) > 0) wait_a_moment(engine, *index);
+        else if (engine->feed) feed_wait(engine->feed);
         return true;
     }
     queue_t *queue = engine->queue;
@@ -181,6 +190,7 @@ uint64_t run_in_flight(engine_t *engine, uint64_t first, uint64_t stop, times_t 
         if (!halted) index = push_some(engine, index, stop);
         if (in_flight_count(queue)) {
             const bool has_more = queue->pushed_count == SUBMITTED_TOGETHER && queue->idle_count && index < stop;
+            queue->wait_ns = wait_ns(engine, index, stop, halted);
             exchange(engine, has_more ? 0 : 1, times, first);
             if (halted && in_flight_count(queue) && abandons(engine, times, first)) break;
         } else if (halted || index == stop || !advance_alone(engine, &index, times, first)) {

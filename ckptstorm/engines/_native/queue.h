@@ -11,7 +11,7 @@
 
 #include "feed.h"
 
-enum { QUEUE_DEPTH_MAX = 4096, WAIT_FOR_COMPLETION_NS = 20000000 };
+enum { QUEUE_DEPTH_MAX = 4096, WAIT_NS_MAX = 20000000 };
 
 /* One data op in flight. */
 typedef struct {
@@ -53,6 +53,7 @@ typedef struct queue {
     completion_t *completed;
     uint32_t completed_count;
     struct iovec *parts;
+    int64_t wait_ns;   /* how long `exchange` may sleep for a completion */
     int64_t halted_ns; /* since when no more is submitted; 0: it goes on */
     bool is_abandoned; /* stopped with ops that would not end: their memory belongs to the kernel until it lets go */
 } queue_t;

@@ -19,7 +19,7 @@ bool run_one(engine_t *engine, uint64_t index, times_t times, uint64_t at) {
     const op_t *op = &engine->ops[index];
     batch_t *batch = NULL;
     uint8_t *bytes;
-    if (!bytes_for(engine, index, &bytes, &batch)) return false;
+    if (!bytes_for(engine, index, &bytes, &batch) || !wait_until_due(engine, index)) return false;
     if (op->kind == KIND_CLOSE) unmap(&engine->files[op->file]);
     /* Between these two clock reads: the system call. Not included: making and comparing payload, bookkeeping. */
     const int64_t start_ns = now_ns();
@@ -36,6 +36,7 @@ bool run_one(engine_t *engine, uint64_t index, times_t times, uint64_t at) {
 
 static bool pretend_one(engine_t *engine, uint64_t index, times_t times, uint64_t at) {
     const op_t *op = &engine->ops[index];
+    if (!wait_until_due(engine, index)) return false;
     times.start_ns[at] = now_ns();
     times.end_ns[at] = now_ns();
     times.result[at] = is_data(op) ? (int64_t)op->length_bytes : 0;

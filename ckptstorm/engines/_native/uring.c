@@ -197,7 +197,7 @@ static bool reap(queue_t *queue) {
 /* Submit what was pushed and wait for a completion, in one system call where the kernel can. */
 static void exchange(queue_t *queue, uint32_t least) {
     uring_t *ring = queue->kernel;
-    struct { int64_t seconds, nanoseconds; } moment = {0, WAIT_FOR_COMPLETION_NS};
+    struct { int64_t seconds, nanoseconds; } moment = {0, queue->wait_ns};
     const uring_wait_t wait = {.timeout = (uintptr_t)&moment};
     const uint32_t count = queue->pushed_count;
     int taken = 0;
@@ -208,7 +208,8 @@ static void exchange(queue_t *queue, uint32_t least) {
     } else {
         if (count) taken = enter(ring->fd, count, 0, 0, NULL, 0);
         struct pollfd readable = {ring->fd, POLLIN, 0};
-        if (least && taken >= 0) poll(&readable, 1, WAIT_FOR_COMPLETION_NS / 1000000);
+        const struct timespec timeout = {0, queue->wait_ns};
+        if (least && taken >= 0) ppoll(&readable, 1, &timeout, NULL);
     }
     /* A negative answer (a timeout, a signal, a busy ring) took nothing: what was pushed is offered again. */
     if (taken > 0) submitted(queue, (uint32_t)taken);
