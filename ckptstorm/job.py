@@ -68,6 +68,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ParallelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[parallel]: how the model is cut; data parallelism is what is left of the ranks."""
 
+    ranks: Count | None = None  # the first so many save, and the others wait; all when left out
     tensor: Count = 1
     pipeline: Count = 1
     context: Count = 1
@@ -98,11 +99,24 @@ class IoTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
 
 
+class RestoreParallelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[restore.parallel]: the world that restores, when it is another one; a key left out is as in [parallel]."""
+
+    ranks: Count | None = None  # the first so many restore, and the others wait; as many as save when left out
+    tensor: Count | None = None
+    pipeline: Count | None = None
+    context: Count | None = None
+    expert: Count | None = None
+    replicas: Count | None = None
+    sharding: Literal["ddp", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "distributed_optimizer"] | None = None
+
+
 class RestoreTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[restore]: who reads what back."""
 
     from_: Literal["auto", "own", "other-node"] = msgspec.field(default="auto", name="from")
     verify: Literal["all"] | Share = "all"  # or the share of the reads that is checked
+    parallel: RestoreParallelTable = RestoreParallelTable()  # another world: the MPI world is the larger of both
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +171,7 @@ def to_builtins(job: Job) -> dict[str, Any]:
     Keys that a table leaves unset (None) are dropped: absent means absent.
     """
     tables = {field.name: plain(getattr(job, field.name)) for field in msgspec.structs.fields(job)}
-    tables["layout"] |= tables["layout"].pop("options")
+    tables["layout"] |= tables["layout"].pop("options", {})
     return tables
 
 
@@ -165,7 +179,8 @@ def plain(value: Any) -> Any:
     """A value of a job as TOML or JSON would hold it."""
     if isinstance(value, msgspec.Struct):
         pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-        return {name: plain(inner) for name, inner in pairs if inner is not None}
+        # A table that says nothing is left out too.
+        return {name: held for name, inner in pairs if inner is not None and (held := plain(inner)) != {}}
     if isinstance(value, tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, Duration):

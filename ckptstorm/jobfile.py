@@ -114,13 +114,14 @@ def _text(path: Path) -> str:
 def _override(data: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts) or len(parts) > 2:
+    most = 3 if parts[:2] == ["restore", "parallel"] else 2
+    if not equals or not all(parts) or len(parts) > most:
         raise JobError(f"--set {override}: not an override", "write it as --set table.key=value: --set model.layers=2")
     table: Any = data
     for part in parts[:-1]:
         table = table.setdefault(part, {})
-    if not isinstance(table, dict):
-        raise JobError(f"--set {override}: [{parts[0]}] is not a table in this job")
+        if not isinstance(table, dict):
+            raise JobError(f"--set {override}: [{part}] is not a table in this job")
     table[parts[-1]] = _toml_value(value.strip())
 
 
@@ -151,7 +152,7 @@ def _refuse_unknown_keys(data: Mapping[str, Any], table: type, origin: str, wher
         if isinstance(element, type) and issubclass(element, msgspec.Struct):
             for entry in value if isinstance(value, list) else [value]:
                 if isinstance(entry, dict):
-                    _refuse_unknown_keys(entry, element, origin, key)
+                    _refuse_unknown_keys(entry, element, origin, f"{where}.{key}" if where else key)
 
 
 def _unknown_key(key: str, fields: list[str], origin: str, where: str) -> tuple[str, str]:
@@ -185,7 +186,8 @@ def _value_sentence(error: str, data: Mapping[str, Any], origin: str) -> tuple[s
     if not path:
         return f"{origin}: {reason}", ""
     field_type, value = _follow(path, data)
-    key = f"[{path[0]}] {' '.join(path[1:])}".strip().replace("[fault] [", "[[fault]] entry [")
+    head = 2 if path[:2] == ["restore", "parallel"] else 1
+    key = f"[{'.'.join(path[:head])}] {' '.join(path[head:])}".strip().replace("[fault] [", "[[fault]] entry [")
     says = describe(field_type)
     shown = "" if value is _NOTHING else f" = {_short(value)}"
     return f"{origin}: {key}{shown}: {reason}", f"allowed: {says}" if says else ""

@@ -60,8 +60,11 @@ def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
     per_node = world.most_ranks_per_node
     memory = per_node * buffer_bytes(job, largest)
     nodes = "1 node" if world.node_count == 1 else f"{world.node_count:,} nodes"
+    ranks = f"{sums.rank_count:,} ranks"
+    if sums.restore_rank_count != sums.rank_count:
+        ranks += f" save and {sums.restore_rank_count:,} restore"
     lines = [
-        f"{name}, {job.layout.name}, {job.parallel.sharding}: {sums.rank_count:,} ranks on {nodes}",
+        f"{name}, {job.layout.name}, {job.parallel.sharding}: {ranks} on {nodes}",
         "",
         f"checkpoint   {bytes_text(sums.data_bytes + sums.commit_bytes)} in {sums.file_count:,} files"
         f" ({bytes_text(sums.commit_bytes)} of it written by the commit)",

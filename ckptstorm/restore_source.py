@@ -7,16 +7,25 @@ from functools import lru_cache
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job
 from ckptstorm.model.parallel import World
+from ckptstorm.scene import sides_of
 
 
 def check_restore(job: Job, world: World) -> None:
     """Refuse `[restore] from = "other-node"` where it cannot hold for every rank.
 
     Raises:
-        JobError: one node only, or a node with more than half of the ranks.
+        JobError: one node only, a node with more than half of the ranks, or another world that restores.
     """
     if job.restore.from_ != "other-node":
         return
+    sides = sides_of(job, world)
+    world = sides.restore
+    if not sides.is_same:
+        raise JobError(
+            '[restore] from = "other-node" cannot be promised beside [restore.parallel]: a rank reads parts of'
+            " many shards, its own node's among them",
+            'set [restore] from = "auto"',
+        )
     if world.node_count == 1:
         raise JobError('[restore] from = "other-node" needs two nodes; there is one', 'set [restore] from = "own"')
     if 2 * _most_on_a_node(world) > world.rank_count:
@@ -46,6 +55,9 @@ def restore_source(job: Job, world: World, rank: int) -> int:
 
 def restore_note(job: Job, world: World) -> str:
     """One sentence about whose shards are read; "" when every rank reads another node's."""
+    sides = sides_of(job, world)
+    if not sides.is_same:
+        return f"{sides.restore.rank_count} ranks restore what {sides.save.rank_count} ranks saved, cut anew"
     if job.restore.from_ == "own":
         return "every rank restores its own shard"
     if world.node_count == 1:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from ckptstorm.errors import JobError
-from ckptstorm.job import Job
+from ckptstorm.job import Job, ParallelTable
 from ckptstorm.layouts import LAYOUTS
-from ckptstorm.layouts.contract import Layout, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Layout, LayoutOptions, Reader, Scene
 from ckptstorm.model.parallel import ParallelSpec, World
 from ckptstorm.model.tensors import ModelSpec
 from ckptstorm.model.zoo import resolve
@@ -18,16 +19,75 @@ from ckptstorm.registry import allowed, find, suggestion
 from ckptstorm.steps import Facts
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The two worlds of a job: the first ranks of the MPI world, which is as large as the larger of them.
+
+    Attributes:
+        save, restore: who saves, who restores.
+        is_same: whether both cut the model alike, so that a rank's shard is what some rank saved.
+    """
+
+    save: World
+    restore: World
+    is_same: bool
+
+
+def sides_of(job: Job, world: World) -> Sides:
+    """Who saves and who restores.
+
+    Raises:
+        JobError: the MPI world is not the larger of both.
+    """
+    target = job.restore.parallel
+    save = job.parallel.ranks or world.rank_count
+    restore = target.ranks or save
+    most = max(save, restore)
+    if job.parallel.ranks is None and restore > world.rank_count:
+        raise JobError(
+            f"[restore.parallel] ranks = {restore}: there are only {world.rank_count} ranks",
+            f"start {restore} ranks, and say with [parallel] ranks = {world.rank_count} how many of them save",
+        )
+    if most != world.rank_count:
+        key, said = ("restore.parallel", restore) if restore > save else ("parallel", save)
+        raise JobError(
+            f"[{key}] ranks = {said}: this job needs {most} ranks (the larger of save and restore),"
+            f" and there are {world.rank_count}",
+            f"start {most} ranks, or change [{key}] ranks",
+        )
+    cut = _restoring(job)
+    is_same = msgspec.structs.replace(cut, ranks=save) == msgspec.structs.replace(job.parallel, ranks=restore)
+    return Sides(world.first(save), world.first(restore), is_same)
+
+
+def _restoring(job: Job) -> ParallelTable:
+    """[parallel] as it holds for the restore."""
+    target = job.restore.parallel
+    given = {key: value for key in target.__struct_fields__ if (value := getattr(target, key)) is not None}
+    if given.get("sharding", "hsdp") != "hsdp":
+        given.setdefault("replicas", 1)
+    return msgspec.structs.replace(job.parallel, **given)
+
+
 def scene_of(job: Job, world: World) -> Scene:
-    """Model and parallelism of a job on this world.
+    """Model and parallelism of a job's save.
 
     Raises:
         JobError: the model cannot be resolved, or cannot be cut like this.
     """
+    return _scene(job, job.parallel, sides_of(job, world).save, "parallel")
+
+
+def restore_scene_of(job: Job, world: World) -> Scene:
+    """Model and parallelism of a job's restore. Raises as `scene_of`."""
+    return _scene(job, _restoring(job), sides_of(job, world).restore, "restore.parallel")
+
+
+def _scene(job: Job, cut: ParallelTable, world: World, key: str) -> Scene:
     model = resolve(job.model)
-    parallel = _parallel(job, world)
-    _check_cut(job, model)
-    return Scene(model, parallel, job.parallel.sharding, job.layout.overwrite, job.parallel.replicas)
+    parallel = _parallel(cut, world, key)
+    _check_cut(cut, model, key)
+    return Scene(model, parallel, cut.sharding, job.layout.overwrite, cut.replicas)
 
 
 def layout_of(job: Job, world: World) -> Layout:
@@ -36,8 +96,29 @@ def layout_of(job: Job, world: World) -> Layout:
     Raises:
         JobError: no such layout, an option that it does not have, or a scene that it cannot express.
     """
+    return _layout(job.layout.name, scene_of(job, world), options_of(job))
+
+
+def reader_of(job: Job, world: World) -> Reader:
+    """How the job's ranks restore: the layout itself, or its reader in another world.
+
+    Raises:
+        JobError: as `layout_of`; or the framework does not restore such a checkpoint in that world.
+    """
+    sides, layout = sides_of(job, world), layout_of(job, world)
+    if sides.is_same:
+        return layout
+    return _reader(job.layout.name, scene_of(job, world), options_of(job), restore_scene_of(job, world))
+
+
+def options_of(job: Job) -> LayoutOptions:
+    """The layout's own keys, as the layout has them.
+
+    Raises:
+        JobError: no such layout, or no such option.
+    """
     kind = find("layout", LAYOUTS, job.layout.name)
-    return _layout(job.layout.name, scene_of(job, world), _options(job.layout.name, kind.Options, job.layout.options))
+    return _options(job.layout.name, kind.Options, job.layout.options)
 
 
 def facts_of(job: Job, block_size_bytes: int) -> Facts:
@@ -54,6 +135,11 @@ def _layout(name: str, scene: Scene, options: LayoutOptions) -> Layout:
     layout: Layout = find("layout", LAYOUTS, name)(scene, options)
     layout.check()
     return layout
+
+
+@lru_cache(maxsize=4)
+def _reader(name: str, scene: Scene, options: LayoutOptions, target: Scene) -> Reader:
+    return _layout(name, scene, options).resharded(target)
 
 
 def _options(name: str, kind: type[LayoutOptions], given: dict[str, Any]) -> LayoutOptions:
@@ -75,8 +161,7 @@ def _options(name: str, kind: type[LayoutOptions], given: dict[str, Any]) -> Lay
         ) from error
 
 
-def _parallel(job: Job, world: World) -> ParallelSpec:
-    asked = job.parallel
+def _parallel(asked: ParallelTable, world: World, table: str) -> ParallelSpec:
     taken = asked.tensor * asked.pipeline * asked.context * asked.expert
     if world.rank_count % taken:
         named = " x ".join(
@@ -85,40 +170,39 @@ def _parallel(job: Job, world: World) -> ParallelSpec:
             if getattr(asked, key) > 1
         )
         raise JobError(
-            f"[parallel] {named} does not divide the {world.rank_count} ranks",
+            f"[{table}] {named} does not divide the {world.rank_count} ranks",
             f"start a multiple of {taken} ranks, or choose factors of {world.rank_count}",
         )
     if asked.replicas > 1 and asked.sharding != "hsdp":
         raise JobError(
-            f'[parallel] replicas = {asked.replicas} means nothing to sharding = "{asked.sharding}"',
-            'set [parallel] sharding = "hsdp", or remove [parallel] replicas',
+            f'[{table}] replicas = {asked.replicas} means nothing to sharding = "{asked.sharding}"',
+            f'set [{table}] sharding = "hsdp", or remove [{table}] replicas',
         )
     return ParallelSpec(asked.tensor, asked.context, asked.expert, world.rank_count // taken, asked.pipeline)
 
 
-def _check_cut(job: Job, model: ModelSpec) -> None:
-    asked = job.parallel
+def _check_cut(asked: ParallelTable, model: ModelSpec, table: str) -> None:
     if model.architecture == "opaque":
         for key in ("tensor", "pipeline", "context", "expert"):
             if getattr(asked, key) > 1:
                 raise JobError(
-                    f"[parallel] {key} = {getattr(asked, key)} means nothing beside [model] shard_bytes",
-                    f"remove [parallel] {key}: every rank saves its {model.shard_bytes} bytes",
+                    f"[{table}] {key} = {getattr(asked, key)} means nothing beside [model] shard_bytes",
+                    f"remove [{table}] {key}: every rank saves its {model.shard_bytes} bytes",
                 )
         return
     if asked.pipeline > model.layer_count:
         raise JobError(
-            f"[parallel] pipeline = {asked.pipeline} is more than the {model.layer_count} layers of {model.name}",
+            f"[{table}] pipeline = {asked.pipeline} is more than the {model.layer_count} layers of {model.name}",
             f"choose pipeline from 1 to {model.layer_count}",
         )
     if model.heads % asked.tensor or (model.kv_heads % asked.tensor and asked.tensor % max(model.kv_heads, 1)):
         raise JobError(
-            f"[parallel] tensor = {asked.tensor} does not divide the {model.heads} heads"
+            f"[{table}] tensor = {asked.tensor} does not divide the {model.heads} heads"
             f" ({model.kv_heads} key-value heads) of {model.name}",
             f"choose tensor among the divisors of {model.heads}",
         )
     if asked.expert > 1 and (model.experts == 0 or model.experts % asked.expert):
         raise JobError(
-            f"[parallel] expert = {asked.expert} does not divide the {model.experts} experts of {model.name}",
-            f"choose expert among the divisors of {model.experts}" if model.experts else "set [parallel] expert = 1",
+            f"[{table}] expert = {asked.expert} does not divide the {model.experts} experts of {model.name}",
+            f"choose expert among the divisors of {model.experts}" if model.experts else f"set [{table}] expert = 1",
         )

@@ -157,6 +157,12 @@ class Run:
     part: Literal["data", "commit"] = "data"
 
 
+#: Who meets: all ranks of the phase, or those that differ from one another in this coordinate only (data:
+#: in data, context and expert).
+Scope = Literal["world", "tensor", "pipeline", "data"]
+SCOPES: tuple[Scope, ...] = ("world", "tensor", "pipeline", "data")
+
+
 @dataclass(frozen=True, slots=True)
 class Meet:
     """A collective inside the framework's save or restore; its time is coordination, not I/O.
@@ -170,7 +176,7 @@ class Meet:
 
     kind: Literal["barrier", "gather", "scatter", "bcast"]
     why: str
-    scope: Literal["world"] = "world"
+    scope: Scope = "world"
     bytes_per_rank: int = 0
 
 

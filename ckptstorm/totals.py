@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ckptstorm.job import Job
-from ckptstorm.layouts.contract import Census, Layout
+from ckptstorm.layouts.contract import Census, Layout, Reader
 from ckptstorm.lowering import lower, record_writes
 from ckptstorm.model.parallel import World
 from ckptstorm.program import DATA, SYNCS, Kind, Program
-from ckptstorm.scene import facts_of, layout_of
+from ckptstorm.scene import facts_of, layout_of, reader_of, sides_of
 from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
 from ckptstorm.steps import Draft, Facts, Meet, ReadFile, Run, Step, WriteFile
 
@@ -55,6 +55,7 @@ class Totals:
 
     Attributes:
         rank_count: ranks that save.
+        restore_rank_count: ranks that restore.
         file_count: files of a finished checkpoint.
         tensor_count: tensors on disk: shards, scalars, and the empty records that stand for shards without rows.
         record_count: stored items: these and blobs.
@@ -69,6 +70,7 @@ class Totals:
     """
 
     rank_count: int
+    restore_rank_count: int
     file_count: int
     tensor_count: int
     record_count: int
@@ -99,20 +101,22 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
     Raises:
         JobError: as `plan.check_plan`.
     """
-    layout, facts = layout_of(job, world), facts or facts_of(job, 4096)
+    layout, reader, facts = layout_of(job, world), reader_of(job, world), facts or facts_of(job, 4096)
+    restore_rank_count = sides_of(job, world).restore.rank_count
     census = layout.census()
     save = _save_ops(layout, census, facts)
     sizes = np.sort(census.file_bytes)
-    is_exact = world.rank_count <= EXACT_RESTORE_RANKS
-    classes = tuple((rank, 1) for rank in range(world.rank_count)) if is_exact else layout.restore_classes()
-    steps = (*layout.save(0), *layout.restore(0))
+    is_exact = restore_rank_count <= EXACT_RESTORE_RANKS
+    classes = tuple((rank, 1) for rank in range(restore_rank_count)) if is_exact else reader.restore_classes()
+    steps = (*layout.save(0), *reader.restore(0))
     return Totals(
-        rank_count=world.rank_count,
+        rank_count=len(census.file_bytes),
+        restore_rank_count=restore_rank_count,
         file_count=census.file_count + census.commit_files,
         tensor_count=sum(record.tensor_count * count for record, count in census.records.items()),
         record_count=sum(census.records.values()),
         save=save,
-        restore=_restore_ops(layout, classes, facts),
+        restore=_restore_ops(reader, classes, facts),
         is_restore_exact=is_exact,
         bytes_per_rank_least=int(sizes[0]),
         bytes_per_rank_median=int(sizes[len(sizes) // 2]),
@@ -172,12 +176,12 @@ def _save_ops(layout: Layout, census: Census, facts: Facts) -> OpTotals:
     return counts.result()
 
 
-def _restore_ops(layout: Layout, classes: Iterable[tuple[int, int]], facts: Facts) -> OpTotals:
+def _restore_ops(reader: Reader, classes: Iterable[tuple[int, int]], facts: Facts) -> OpTotals:
     counts = _Counts()
     # `.metadata` is one and the same value in every rank's steps, and may be gigabytes of frames.
     shared: dict[int, tuple[Draft, Program]] = {}
     for rank, rank_count in classes:
-        for run in _runs(layout.restore(rank)):
+        for run in _runs(reader.restore(rank)):
             for draft in run.drafts:
                 counts.add_program(_lowered_once(draft, facts, shared), rank_count)
     return counts.result()

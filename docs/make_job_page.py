@@ -42,8 +42,10 @@ def page() -> str:
         is_list = field.name == "fault"
         table = job.Fault if is_list else field.type
         title = f"[[{field.name}]]" if is_list else f"[{field.name}]"
-        purpose = (table.__doc__ or "").partition(": ")[2].strip()
-        parts.append(f"## {title}\n\n{purpose[:1].upper()}{purpose[1:]}\n\n{_table(table, comments[table.__name__])}")
+        parts.append(_section(f"## {title}", table, comments))
+        for inner in msgspec.structs.fields(table):
+            if isinstance(inner.type, type) and issubclass(inner.type, msgspec.Struct):
+                parts.append(_section(f"## [{field.name}.{inner.encode_name}]", inner.type, comments))
     parts.append("## Options of the layouts\n\nThey stand in `[layout]`, beside the name.")
     for name, entry in LAYOUTS.items():
         options = find("layout", LAYOUTS, name).Options
@@ -54,10 +56,15 @@ def page() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
+def _section(title: str, table: type, comments: dict[str, dict[str, str]]) -> str:
+    purpose = (table.__doc__ or "").partition(": ")[2].strip()
+    return f"{title}\n\n{purpose[:1].upper()}{purpose[1:]}\n\n{_table(table, comments[table.__name__])}"
+
+
 def _table(table: type, comments: dict[str, str]) -> str:
     lines = ["| key | allowed | default | meaning |", "|---|---|---|---|"]
     for field in msgspec.structs.fields(table):
-        if field.name == "options":
+        if field.name == "options" or (isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)):
             continue
         allowed = describe(field.type).replace("|", "\\|")
         lines.append(f"| `{field.encode_name}` | {allowed} | {_default(field)} | {comments.get(field.name, '')} |")

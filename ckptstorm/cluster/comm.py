@@ -196,23 +196,57 @@ class Cluster:
         return [whole[end - count : end].decode() for end, count in zip(ends, counts, strict=True)]
 
     def exchange(self, kind: str, bytes_per_rank: int) -> None:
-        """A framework's collective with messages of its size: rank 0 gathers from, or sends to, all.
+        """A framework's collective of all ranks; see `Group.exchange`."""
+        Group(self, self.comm).exchange(kind, bytes_per_rank)
 
-        Memory stays bounded: what would not fit into 64 MiB on rank 0 goes in several rounds.
+    def split(self, color: int) -> Group | None:
+        """The ranks of the same color, which meet by themselves; below 0: none. A collective of all ranks."""
+        self.barrier()  # a split blocks: nobody shall spin in it until the last one comes
+        comm = self.comm.Split(color if color >= 0 else MPI.UNDEFINED, key=self.rank)
+        return Group(self, comm) if color >= 0 else None
+
+    @property
+    def everyone(self) -> Group:
+        """All ranks."""
+        return Group(self, self.comm)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that meet by themselves: all, or a part; waited for as politely as the cluster's own meets.
+
+    Attributes:
+        cluster: whose waits these are.
+        comm: the communicator of the group.
+    """
+
+    cluster: Cluster
+    comm: MPI.Comm
+
+    def greatest(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise maximum over the group, on all of its ranks."""
+        most = np.empty_like(values)
+        self.cluster.wait(self.comm.Iallreduce(values, most, op=MPI.MAX))
+        return most
+
+    def exchange(self, kind: str, bytes_per_rank: int) -> None:
+        """A framework's collective with messages of its size: the first rank gathers from, or sends to, all.
+
+        Memory stays bounded: what would not fit into 64 MiB on that rank goes in several rounds.
         """
         if kind == "barrier" or bytes_per_rank <= 0:
-            self.barrier()
+            self.cluster.wait(self.comm.Ibarrier())
             return
-        piece = min(bytes_per_rank, max(1, PIECE_BYTES // (1 if kind == "bcast" else self.rank_count)))
+        piece = min(bytes_per_rank, max(1, PIECE_BYTES // (1 if kind == "bcast" else self.comm.size)))
         mine = np.zeros(piece, dtype=np.uint8)
-        everyone = np.zeros(piece * self.rank_count if self.rank == 0 and kind != "bcast" else 0, dtype=np.uint8)
+        everyone = np.zeros(piece * self.comm.size if self.comm.rank == 0 and kind != "bcast" else 0, dtype=np.uint8)
         left = bytes_per_rank
         while left > 0:
-            self.wait(self._exchange_piece(kind, mine, everyone), _NAP_MOST_MOVING_S)
+            self.cluster.wait(self._exchange_piece(kind, mine, everyone), _NAP_MOST_MOVING_S)
             left -= piece
 
     def _exchange_piece(self, kind: str, mine: NDArray[np.uint8], everyone: NDArray[np.uint8]) -> MPI.Request:
-        root = self.rank == 0
+        root = self.comm.rank == 0
         if kind == "gather":
             return self.comm.Igather(mine, everyone if root else None, root=0)
         if kind == "scatter":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -10,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ckptstorm.errors import JobError
 from ckptstorm.model.parallel import ParallelSpec
 from ckptstorm.model.tensors import ModelSpec
 from ckptstorm.steps import Record, Step
@@ -64,7 +66,17 @@ class Census:
     commit_files: int = 0
 
 
-class Layout(Protocol):
+class Reader(Protocol):
+    """How the ranks of a world restore a checkpoint."""
+
+    def restore(self, rank: int) -> tuple[Step, ...]:
+        """Steps that read back what `rank` needs."""
+
+    def restore_classes(self) -> tuple[tuple[int, int], ...]:
+        """(rank, how many ranks it stands for): whose restores ask for the same sizes."""
+
+
+class Layout(Reader, Protocol):
     """One framework's way to lay a checkpoint out. `scene` and `options` are all it knows."""
 
     Options: ClassVar[type[LayoutOptions]]
@@ -77,8 +89,12 @@ class Layout(Protocol):
     def save(self, rank: int) -> tuple[Step, ...]:
         """Steps of `rank` up to and including the commit."""
 
-    def restore(self, rank: int) -> tuple[Step, ...]:
-        """Steps that read back what `rank` needs."""
+    def resharded(self, scene: Scene) -> Reader:
+        """How the ranks of another world restore this checkpoint, as the framework would.
+
+        Raises:
+            JobError: the framework cannot, or it is not planned; names the layout and the way out.
+        """
 
     def created(self, rank: int) -> tuple[str, ...]:
         """Names below the step directory that `rank` creates, temporary ones included. Cheap."""
@@ -89,5 +105,13 @@ class Layout(Protocol):
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """(rank, how many ranks it stands for): equal in everything but their data records."""
 
-    def restore_classes(self) -> tuple[tuple[int, int], ...]:
-        """(rank, how many ranks it stands for): whose restores ask for the same sizes."""
+
+def no_reshard(layout: str, reason: str, hint: str = "") -> JobError:
+    """That a layout's checkpoint is not restored in another world."""
+    return JobError(f'[restore.parallel]: [layout] name = "{layout}" {reason}', hint or "remove [restore.parallel]")
+
+
+def spread_classes(rank_count: int, most: int = 48) -> tuple[tuple[int, int], ...]:
+    """(rank, how many ranks it stands for): the middle ranks of `most` runs of neighbours, or all ranks."""
+    edges = np.linspace(0, rank_count, min(most, rank_count) + 1).astype(np.int64).tolist()
+    return tuple((low + (high - low) // 2, high - low) for low, high in itertools.pairwise(edges))

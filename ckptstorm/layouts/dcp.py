@@ -9,7 +9,6 @@ The commit of a default DCP save is then not durable, and the plan says so by th
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,10 +21,11 @@ from ckptstorm.errors import JobError
 from ckptstorm.layouts import dcp_census
 from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
 from ckptstorm.layouts.dcp_files import Files, FilesByTensor, FilesByThread
-from ckptstorm.layouts.dcp_items import SCALAR_BYTES, Items, flyweights
+from ckptstorm.layouts.dcp_items import Items
+from ckptstorm.layouts.dcp_restore import DcpRestore, file_name
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.program import STEP, Kind, Path
-from ckptstorm.steps import Call, Draft, Meet, ReadFile, ReadRecord, Run, Step, WriteFile
+from ckptstorm.steps import Call, Draft, Meet, Run, Step, WriteFile
 
 Int64s = NDArray[np.int64]
 
@@ -54,8 +54,13 @@ class DcpLayout:
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._options = scene, options
-        replicas = {"ddp": scene.rank_count, "hsdp": scene.replicas}.get(scene.sharding, 1)
-        self._items = Items(scene.model, scene.rank_count, options.order, replicas)
+        self._items = Items(scene.model, scene.rank_count, options.order, replica_count(scene))
+
+    @cached_property
+    def _own(self) -> DcpRestore:
+        """The readers are the world that saved."""
+        items = self._items
+        return DcpRestore(items, self._files, self._metadata(), items.rank_count, items.replica_count)
 
     @cached_property
     def _files(self) -> Files:
@@ -65,23 +70,8 @@ class DcpLayout:
 
     def check(self) -> None:
         """Refuse what DCP is not made of here."""
-        scene, options = self._scene, self._options
-        if scene.sharding not in _SHARDINGS:
-            raise JobError(
-                f'[parallel] sharding = "{scene.sharding}" is not planned for [layout] name = "dcp"',
-                f'allowed: {", ".join(_SHARDINGS)}; or choose [layout] name = "file_per_rank"',
-            )
-        for key in ("tensor", "pipeline", "expert"):
-            if getattr(scene.parallel, key) > 1:
-                raise JobError(
-                    f'[parallel] {key} = {getattr(scene.parallel, key)} is not planned for [layout] name = "dcp" yet',
-                    f'set [parallel] {key} = 1, or choose [layout] name = "file_per_rank"',
-                )
-        if scene.sharding == "hsdp" and scene.rank_count % scene.replicas:
-            raise JobError(
-                f"[parallel] replicas = {scene.replicas} does not divide the {scene.rank_count} ranks",
-                f"start a multiple of {scene.replicas} ranks, or choose replicas among the divisors",
-            )
+        options = self._options
+        check_scene(self._scene, "parallel")
         if options.file_per_tensor and options.threads > 1:
             raise JobError(
                 f"[layout] threads = {options.threads} beside file_per_tensor = true: which thread takes which"
@@ -105,8 +95,8 @@ class DcpLayout:
         opening.append(Call(Kind.STAT, metadata, expect=errno.ENOENT))
         commit = (Run((self._commit(),), part="commit"),) if rank == 0 else ()
         plan, results = (
-            self._item_message(dcp_metadata.PLAN_ITEM_BYTES),
-            self._item_message(dcp_metadata.RESULT_ITEM_BYTES),
+            self._items.message_bytes(dcp_metadata.PLAN_ITEM_BYTES),
+            self._items.message_bytes(dcp_metadata.RESULT_ITEM_BYTES),
         )
         return (
             Run((tuple(opening),)),
@@ -120,19 +110,17 @@ class DcpLayout:
 
     def restore(self, rank: int) -> tuple[Step, ...]:
         """Steps that load the shards of `rank`: all of `.metadata`, then files in the order of first need."""
-        plan = self._item_message(dcp_metadata.PLAN_ITEM_BYTES)
-        return (
-            Run(((self._metadata_read,),)),
-            Meet("gather", "load plans to rank 0", bytes_per_rank=plan),
-            Meet("scatter", "load plans from rank 0", bytes_per_rank=plan),
-            Run((tuple(self._reads(rank)),)),
-            Meet("barrier", "results of all ranks (all-gather of a few bytes)"),
-        )
+        return self._own.restore(rank)
+
+    def resharded(self, scene: Scene) -> DcpRestore:
+        """DCP reads whole records of every stored shard that overlaps, whatever the mesh of the readers."""
+        check_scene(scene, "restore.parallel")
+        return DcpRestore(self._items, self._files, self._metadata(), scene.rank_count, replica_count(scene))
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The rank's data files; rank 0 also makes `.metadata`, by way of `.metadata.tmp`."""
         commit = (".metadata.tmp", ".metadata") if rank == 0 else ()
-        return (*(_file_name(rank, index) for index in range(self._files.count(rank))), *commit)
+        return (*(file_name(rank, index) for index in range(self._files.count(rank))), *commit)
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """Rank 0 commits; all others do alike but for the number of their files."""
@@ -142,10 +130,7 @@ class DcpLayout:
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """One rank for each set of shard shapes; who holds which scalar or replica differs inside a class."""
-        items = self._items
-        edges = [0, *items.breakpoints[items.breakpoints < items.shard_count].tolist(), items.shard_count]
-        spans = itertools.pairwise(edges)
-        return tuple((low + (high - low) // 2, (high - low) * items.replica_count) for low, high in spans if high > low)
+        return self._own.restore_classes()
 
     def census(self) -> Census:
         """Counts over all ranks, in closed form."""
@@ -161,11 +146,6 @@ class DcpLayout:
     def metadata_bytes(self) -> int:
         """Size of `.metadata`."""
         return dcp_census.metadata_bytes(self._items)
-
-    def _item_message(self, item_bytes: int) -> int:
-        """Bytes of a pickled message about every item that a rank holds, names included."""
-        names = self._items.rows.name_bytes + 15
-        return len(self._items.is_scalar) * item_bytes + int(self._items.spread(names, names).sum())
 
     def _metadata(self) -> Path:
         return Path(STEP, ".metadata", 0, self.metadata_bytes)
@@ -187,7 +167,7 @@ class DcpLayout:
         data, sizes = self._items.data_bytes(rank), self._items.blob_bytes
         files = tuple(
             WriteFile(
-                Path(STEP, _file_name(rank, index), rank, content.size_bytes),
+                Path(STEP, file_name(rank, index), rank, content.size_bytes),
                 (
                     *(torch_zip.blob_record(sizes[blob]) for blob in content.blobs),
                     *map(torch_zip.tensor_record, data[content.slots].tolist()),
@@ -200,57 +180,31 @@ class DcpLayout:
         )
         return (files,) if self._options.file_per_tensor else tuple((file,) for file in files)
 
-    @cached_property
-    def _metadata_read(self) -> ReadFile:
-        return ReadFile(self._metadata(), *dcp_metadata.reads(self.metadata_bytes), "python")
 
-    def _reads(self, rank: int) -> list[ReadFile]:
-        """Files in the order in which the load plan first needs each, items in the plan's order."""
-        items, files = self._items, self._files
-        by_file: dict[tuple[int, int], list[tuple[int, int, ReadRecord]]] = {}  # slot, offset, how
-        data, writers = items.data_bytes(rank), items.shard_writer(rank)
-        wanted = (data > 0) & ~items.is_scalar  # nobody reads an empty record
-        for holder in np.unique(writers[wanted]).tolist():
-            slots = np.flatnonzero(wanted & (writers == holder))
-            indices, offsets = files.places(holder, slots)
-            how = flyweights(torch_zip.tensor_read, data[slots])
-            for slot, index, offset, read in zip(slots.tolist(), indices.tolist(), offsets.tolist(), how, strict=True):
-                by_file.setdefault((holder, index), []).append((slot, offset, read))
-        for slot, holder, index, offset in self._scalars:
-            by_file.setdefault((holder, index), []).append((slot, offset, torch_zip.tensor_read(SCALAR_BYTES)))
-        for reads in by_file.values():
-            reads.sort(key=lambda read: read[0])
-        after_all = len(items.is_scalar)
-        for blob, holder in enumerate(items.blob_rank.tolist()):
-            index, offset = files.blob_place(holder, blob)
-            size = items.blob_bytes[blob]
-            by_file.setdefault((holder, index), []).append((after_all + blob, offset, torch_zip.blob_read(size)))
-        ordered = sorted(by_file.items(), key=lambda entry: entry[1][0][0])
-        return [self._read_file(place, reads) for place, reads in ordered]
-
-    @cached_property
-    def _scalars(self) -> list[tuple[int, int, int, int]]:
-        """(slot, holder, file index, offset) of each `step`, which every rank reads."""
-        index, offset = self._files.scalar_places
-        columns = (self._items.scalar_slots, self._items.scalar_rank, index, offset)
-        return list(zip(*(column.tolist() for column in columns), strict=True))
-
-    def _read_file(self, place: tuple[int, int], reads: list[tuple[int, int, ReadRecord]]) -> ReadFile:
-        holder, index = place
-        if self._options.file_per_tensor:
-            size = reads[0][2].size_bytes
-        else:
-            if place not in self._sizes:
-                self._sizes[place] = self._files.size_bytes(holder, index)
-            size = self._sizes[place]
-        path = Path(STEP, _file_name(holder, index), holder, size)
-        return ReadFile(path, tuple(read[1] for read in reads), tuple(read[2] for read in reads), "python")
-
-    @cached_property
-    def _sizes(self) -> dict[tuple[int, int], int]:
-        """(rank, file index): size of a file that some rank's restore reads."""
-        return {}
+def replica_count(scene: Scene) -> int:
+    """Copies of each shard."""
+    return {"ddp": scene.rank_count, "hsdp": scene.replicas}.get(scene.sharding, 1)
 
 
-def _file_name(rank: int, index: int) -> str:
-    return f"__{rank}_{index}.distcp"
+def check_scene(scene: Scene, table: str) -> None:
+    """Refuse ways to cut a model that are not planned for DCP.
+
+    Raises:
+        JobError: names the key, in [parallel] or in [restore.parallel].
+    """
+    if scene.sharding not in _SHARDINGS:
+        raise JobError(
+            f'[{table}] sharding = "{scene.sharding}" is not planned for [layout] name = "dcp"',
+            f'allowed: {", ".join(_SHARDINGS)}; or choose [layout] name = "file_per_rank"',
+        )
+    for key in ("tensor", "pipeline", "expert"):
+        if getattr(scene.parallel, key) > 1:
+            raise JobError(
+                f'[{table}] {key} = {getattr(scene.parallel, key)} is not planned for [layout] name = "dcp" yet',
+                f'set [{table}] {key} = 1, or choose [layout] name = "file_per_rank"',
+            )
+    if scene.sharding == "hsdp" and scene.rank_count % scene.replicas:
+        raise JobError(
+            f"[{table}] replicas = {scene.replicas} does not divide the {scene.rank_count} ranks",
+            f"start a multiple of {scene.replicas} ranks, or choose replicas among the divisors",
+        )

@@ -150,6 +150,11 @@ class Items:
         shard = self.rows.shard_rows(self.shard_count, rank % self.shard_count) * self.rows.row_bytes
         return self.spread(shard, np.full(self.tensor_count, SCALAR_BYTES, dtype=np.int64))
 
+    def message_bytes(self, item_bytes: int) -> int:
+        """Bytes of a pickled message about every item that a rank holds, names included."""
+        names = self.rows.name_bytes + 15
+        return len(self.is_scalar) * item_bytes + int(self.spread(names, names).sum())
+
     def shard_writer(self, rank: int) -> Int64s:
         """By slot: which rank writes the shard that `rank` holds; of no meaning where it holds no rows."""
         if self.replica_count == 1:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.deepspeed_files import Files
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -137,6 +137,15 @@ class DeepSpeedLayout:
                 ),
             )),
         )  # fmt: skip
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Refused by name."""
+        raise no_reshard(
+            "deepspeed",
+            "is refused by DeepSpeed in another world: ZeRO loads another data-parallel size only from a"
+            " universal checkpoint",
+            "remove [restore.parallel] (converting to a universal checkpoint, ds_to_universal.py, is not planned)",
+        )
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The rank's files; rank 0 also makes the script and `latest`."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.shards import Shards, tensor_records, whole_reads
 from ckptstorm.program import STEP, Kind, Path
 from ckptstorm.steps import Call, Meet, ReadFile, Run, Step, WriteFile
@@ -73,6 +73,14 @@ class FilePerNodeLayout:
         offsets = self._start(rank) + np.cumsum([0, *sizes], dtype=np.int64)[:-1]
         file = ReadFile(self._path(rank), tuple(offsets.tolist()), whole_reads(sizes), "direct")
         return (Run(((file,),)), Meet("barrier", "all ranks have their shards"))
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Refused by name."""
+        raise no_reshard(
+            "file_per_node",
+            "is one stream a node: no framework cuts it anew",
+            'choose [layout] name = "file_per_rank", or remove [restore.parallel]',
+        )
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The node's file, in the name of its first rank."""

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
+from ckptstorm.layouts.recut import Recut
 from ckptstorm.layouts.shards import Shards, tensor_records, whole_reads
 from ckptstorm.program import STEP, Kind, Path
 from ckptstorm.steps import Call, Meet, ReadFile, Run, Step, WriteFile
@@ -55,6 +56,12 @@ class FilePerRankLayout:
         offsets = (np.cumsum(sizes) - np.array(sizes, dtype=np.int64)).tolist() if sizes else []
         file = ReadFile(self._path(rank), tuple(offsets), whole_reads(sizes), "direct")
         return (Run(((file,),)), Meet("barrier", "all ranks have their shards"))
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Each rank reads, of every stored tensor that it shares, the range that covers what it holds."""
+        self._shards.check("file_per_rank")
+        Shards(scene).check("file_per_rank", "restore.parallel")
+        return Recut(self._scene, scene, self._shards, self._path)
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The rank's one file."""

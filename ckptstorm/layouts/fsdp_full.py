@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_pickle import Element, Tensor, Tree, pickle_bytes, tensors
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -43,13 +43,17 @@ class FsdpFullLayout:
     Options: ClassVar[type[LayoutOptions]] = FsdpFullOptions
 
     def __init__(self, scene: Scene, options: Any) -> None:
-        self._scene, self._readers = scene, options.readers
+        self._scene, self._options, self._readers = scene, options, options.readers
 
     def check(self) -> None:
         """Refuse shardings whose full state dict this is not."""
+        self.check_scene("parallel")
+
+    def check_scene(self, table: str) -> None:
+        """The same, told of the keys of [parallel] or [restore.parallel]."""
         if self._scene.sharding not in _SHARDINGS:
             raise JobError(
-                f'[parallel] sharding = "{self._scene.sharding}" is not planned for [layout] name = "fsdp_full"',
+                f'[{table}] sharding = "{self._scene.sharding}" is not planned for [layout] name = "fsdp_full"',
                 f"allowed: {', '.join(_SHARDINGS)}",
             )
         if self._scene.model.architecture == "opaque":
@@ -61,8 +65,8 @@ class FsdpFullLayout:
             ways = getattr(self._scene.parallel, key)
             if ways > 1:
                 raise JobError(
-                    f'[parallel] {key} = {ways} is not planned for [layout] name = "fsdp_full"',
-                    f"set [parallel] {key} = 1",
+                    f'[{table}] {key} = {ways} is not planned for [layout] name = "fsdp_full"',
+                    f"set [{table}] {key} = 1",
                 )
 
     def save(self, rank: int) -> tuple[Step, ...]:
@@ -86,6 +90,12 @@ class FsdpFullLayout:
             if self._readers == "rank0":
                 steps.append(Meet("bcast", f"{name}: all tensors from rank 0, on the GPUs' network"))
         return (*steps, Meet("barrier", "all ranks have their shards"))
+
+    def resharded(self, scene: Scene) -> Reader:
+        """The same two files for any world: whole tensors know no ranks."""
+        reader = FsdpFullLayout(scene, self._options)
+        reader.check_scene("restore.parallel")
+        return reader
 
     def created(self, rank: int) -> tuple[str, ...]:
         """Both files, on rank 0."""

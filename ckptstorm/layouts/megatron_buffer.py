@@ -48,6 +48,25 @@ class Buffer:
         held = np.minimum(self.ends, high) - np.maximum(self.starts, low)
         return self.bucket[held > 0], held[held > 0]
 
+    def overlapping(self, member: int) -> Int64s:
+        """Intervals that data-parallel rank `member` holds a part of."""
+        low = (self.bucket_starts + member * self.slice_elements)[self.bucket]
+        return np.flatnonzero(
+            np.minimum(self.ends, low + self.slice_elements[self.bucket]) > np.maximum(self.starts, low)
+        )
+
+    def held(self, member: int, interval: int) -> tuple[int, int]:
+        """(from, to) of what `member` holds of an interval, in its bucket."""
+        bucket = int(self.bucket[interval])
+        base, size = int(self.bucket_starts[bucket]), int(self.slice_elements[bucket])
+        low = max(int(self.starts[interval]) - base, member * size)
+        return low, min(int(self.ends[interval]) - base, (member + 1) * size)
+
+    def holders(self, interval: int, low: int, high: int) -> range:
+        """Members whose slices reach into [low, high) of the interval's bucket."""
+        size = int(self.slice_elements[int(self.bucket[interval])])
+        return range(low // size, (high - 1) // size + 1)
+
     def member_elements(self, member_count: int) -> Int64s:
         """Elements that each data-parallel rank stores."""
         members = np.arange(member_count, dtype=np.int64)[:, None]

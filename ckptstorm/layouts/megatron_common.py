@@ -17,7 +17,7 @@ TRACKER = Path(STEP, "latest_checkpointed_iteration.txt", 0, len("1000"))
 _MIXED = ("mixtral", "deepseek")
 
 
-def check_scene(scene: Scene, layout: str) -> None:
+def check_scene(scene: Scene, layout: str, table: str = "parallel") -> None:
     """Refuse what Megatron's dense models with the distributed optimizer are not.
 
     Raises:
@@ -26,8 +26,8 @@ def check_scene(scene: Scene, layout: str) -> None:
     model, here = scene.model, f'[layout] name = "{layout}"'
     if scene.sharding != "distributed_optimizer":
         raise JobError(
-            f'[parallel] sharding = "{scene.sharding}" is not planned for {here}',
-            'set [parallel] sharding = "distributed_optimizer"',
+            f'[{table}] sharding = "{scene.sharding}" is not planned for {here}',
+            f'set [{table}] sharding = "distributed_optimizer"',
         )
     if model.architecture == "opaque":
         raise JobError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -17,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.layouts import megatron_restore
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, spread_classes
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.layouts.megatron_common import CREATE, DIRECTORY, DIRECTORY_MODE, TRACKER, check_scene, write_text
 from ckptstorm.layouts.megatron_files import Group
-from ckptstorm.layouts.megatron_groups import Groups
+from ckptstorm.layouts.megatron_groups import Groups, check_reshard
+from ckptstorm.layouts.megatron_restore import Sides
 from ckptstorm.program import ROOT, STEP, Kind, Path
 from ckptstorm.steps import Call, Draft, Meet, Record, Run, Step, WriteFile
 
@@ -71,12 +73,12 @@ class MegatronDistLayout:
         first = rank == 0
         data = (Run(drafts),) if (drafts := self._drafts(rank)) else ()
         plan, results = (
-            self._message_bytes(rank, dcp_metadata.PLAN_ITEM_BYTES),
-            self._message_bytes(rank, dcp_metadata.RESULT_ITEM_BYTES),
+            self._message_bytes(dcp_metadata.PLAN_ITEM_BYTES),
+            self._message_bytes(dcp_metadata.RESULT_ITEM_BYTES),
         )
         return (
             *((Run((self._opening(),)),) if first else ()),
-            Meet("barrier", "shards of each data-parallel group (all-gather, played as a barrier)"),
+            Meet("barrier", "shards of each data-parallel group (all-gather, played as a barrier)", "data"),
             Run((self._writer_opening(),)),
             Meet("gather", "save plans to rank 0", bytes_per_rank=plan),
             *data,
@@ -93,7 +95,13 @@ class MegatronDistLayout:
 
     def restore(self, rank: int) -> tuple[Step, ...]:
         """Steps that load what `rank` holds: directory, tracker and metadata twice over, then tensors."""
-        return megatron_restore.steps(self._groups, self._metadata, CONFIG, rank, self._load)
+        return megatron_restore.steps(Sides(self._groups, self._groups), self._metadata, CONFIG, rank, self._load)
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Another data parallelism, whose optimizer buckets are the same; model parallelism stays."""
+        check_scene(scene, "megatron_dist", "restore.parallel")
+        loading = check_reshard(self._groups, scene, "megatron_dist")
+        return MegatronDistReader(Sides(self._groups, loading), self._metadata, self._load)
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The rank's data files; rank 0 also makes what the commit writes."""
@@ -141,11 +149,10 @@ class MegatronDistLayout:
         of_names = _NAME_BYTES * (self._groups.key_count + states + blobs) + int(_NAME_SHARE * names)
         return Path(STEP, ".metadata", 0, of_names + _ITEM_BYTES * (model + optimizer + blobs))
 
-    def _message_bytes(self, rank: int, item_bytes: int) -> int:
-        """Bytes of a pickled message about every item that a rank stores."""
-        group, member = self._groups.of(rank)
-        stored = group.stored[member]
-        return (len(stored.offset) + len(stored.blob_places)) * (item_bytes + _STATE_NAME_BYTES)
+    def _message_bytes(self, item_bytes: int) -> int:
+        """Bytes of a pickled message about the items that a rank stores, on average over all ranks."""
+        items = sum(self._groups.item_counts) + sum(self._groups.blob_counts.values())
+        return items * (item_bytes + _STATE_NAME_BYTES) // self._scene.rank_count
 
     def _opening(self) -> Draft:
         """Rank 0 makes the directory and looks whether something is in it."""
@@ -179,6 +186,29 @@ class MegatronDistLayout:
             *replaced,
             Call(Kind.RENAME, temporary, target=final),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class MegatronDistReader:
+    """The load of another world.
+
+    Attributes:
+        sides: who stored, who loads.
+        metadata: `.metadata`.
+        load: as in `megatron_restore.steps`.
+    """
+
+    sides: Sides
+    metadata: Path
+    load: str
+
+    def restore(self, rank: int) -> tuple[Step, ...]:
+        """Steps that load what `rank` holds."""
+        return megatron_restore.steps(self.sides, self.metadata, CONFIG, rank, self.load)
+
+    def restore_classes(self) -> tuple[tuple[int, int], ...]:
+        """Ranks here and there: which slices overlap differs from one to the next."""
+        return spread_classes(self.sides.loading.parallel.rank_count)
 
 
 def file_name(rank: int, index: int) -> str:

@@ -169,13 +169,29 @@ class Group:
         order = np.lexsort((states, np.tile(bucket, STATE_COUNT)))  # stable: places stay ascending
         return np.tile(bucket, STATE_COUNT)[order], states[order], np.tile(elements, STATE_COUNT)[order]
 
-    def states_in_load_order(self, member: int) -> Int64s:
-        """Places of the optimizer tensors of `member`, by name: "…bucket_idx_10.exp_avg" comes before "…_2.exp_avg"."""
-        bucket, state, _ = self._optimizer(member)
+    def state_place(self, member: int, interval: int, state: int) -> int:
+        """Where in the plan order of `member`'s optimizer tensors that of an interval stands."""
+        if member not in self._overlapping:
+            self._overlapping[member] = self.buffer.overlapping(member)
+        own, bucket = self._overlapping[member], self.buffer.bucket[interval]
+        first, last = np.searchsorted(self.buffer.bucket[own], [bucket, bucket + 1])
+        within = int(np.searchsorted(own, interval)) - int(first)
+        return STATE_COUNT * int(first) + state * int(last - first) + within
+
+    @cached_property
+    def _overlapping(self) -> dict[int, Int64s]:
+        """Made before, by member: intervals that it holds a part of."""
+        return {}
+
+    def states_in_load_order(self, member: int) -> list[tuple[int, int]]:
+        """(interval, state) of `member`'s optimizer tensors, by name: "…bucket_idx_10.…" comes before "…_2.…"."""
+        held = np.tile(self.buffer.overlapping(member), STATE_COUNT)
+        state = np.repeat(np.arange(STATE_COUNT), len(held) // STATE_COUNT)
         by_name = sorted(range(len(self.buffer.bucket_elements)), key=lambda index: f"{index}.")
         rank = np.empty(len(by_name), dtype=np.int64)
         rank[by_name] = np.arange(len(by_name))
-        return np.lexsort((_STATES_BY_NAME[state], rank[bucket])).astype(np.int64)
+        order = np.lexsort((held, _STATES_BY_NAME[state], rank[self.buffer.bucket[held]]))
+        return list(zip(held[order].tolist(), state[order].tolist(), strict=True))
 
     def in_load_order(self, items: Int64s) -> tuple[Int64s, Int64s]:
         """Model tensors by name: those before the optimizer's, those behind them."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ckptstorm.layouts.contract import Scene, no_reshard
 from ckptstorm.layouts.formats import torch_zip
 from ckptstorm.layouts.megatron_buffer import bucket_limit, buffer
 from ckptstorm.layouts.megatron_files import Group
@@ -175,3 +176,32 @@ class Groups:
                 for alike in members.values()
             ]
         return tuple(classes)
+
+
+def check_reshard(stored: Groups, scene: Scene, layout: str) -> Groups:
+    """The groups of another world that can load what `stored` holds.
+
+    Raises:
+        JobError: model parallelism changes, or the optimizer's buckets do; Megatron refuses both.
+    """
+    for key in ("tensor", "pipeline"):
+        was, asked = getattr(stored.parallel, key), getattr(scene.parallel, key)
+        if was != asked:
+            raise no_reshard(
+                layout,
+                f"keeps its optimizer state in buckets of each model-parallel rank: {key} = {was} cannot be"
+                f" restored with {key} = {asked}",
+                f"leave [restore.parallel] {key} out (Megatron's fully reshardable optimizer format is not planned)",
+            )
+    loading = replace(stored, parallel=scene.parallel, _known={})
+    for group, places in stored.alike:
+        other = loading.group(*places[0])
+        if group.buffer.bucket_elements.tolist() != other.buffer.bucket_elements.tolist():
+            raise no_reshard(
+                layout,
+                f"has {len(group.buffer.bucket_elements)} optimizer buckets on {stored.parallel.data} data-parallel"
+                f" ranks and {len(other.buffer.bucket_elements)} on {scene.parallel.data}: Megatron loads only"
+                " equal ones",
+                "set [layout] overlap_grad_reduce = false (one bucket), or keep the data parallelism",
+            )
+    return loading

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
 from ckptstorm.layouts.megatron_common import (
@@ -29,7 +30,7 @@ from ckptstorm.layouts.megatron_common import (
     write_text,
 )
 from ckptstorm.layouts.megatron_files import MODEL_BYTES, STATE_BYTES, STATE_COUNT, Group
-from ckptstorm.layouts.megatron_groups import Groups
+from ckptstorm.layouts.megatron_groups import Groups, check_reshard
 from ckptstorm.program import STEP, Kind, Path
 from ckptstorm.steps import Call, Draft, Meet, ReadFile, Record, Run, Step, WriteFile
 
@@ -85,7 +86,7 @@ class MegatronLegacyLayout:
         )
         return (
             Run((made,)),
-            Meet("barrier", "optimizer slices to the first data-parallel rank (gathers, played as a barrier)"),
+            Meet("barrier", "optimizer slices to the first data-parallel rank (gathers, played as a barrier)", "data"),
             *files,
             Meet("barrier", "all files are written"),
             *((Run(((write_text(TRACKER),),), part="commit"),) if rank == 0 else ()),
@@ -94,8 +95,17 @@ class MegatronLegacyLayout:
 
     def restore(self, rank: int) -> tuple[Step, ...]:
         """Steps that load what `rank` holds: the model file by every member, the optimizer's by the first."""
-        group, member = self._groups.of(rank)
-        holder = self._first(rank)
+        return self.loaded(self._groups, rank)
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Another data parallelism, whose optimizer buckets are the same; model parallelism stays."""
+        check_scene(scene, "megatron_legacy", "restore.parallel")
+        return MegatronLegacyReader(self, check_reshard(self._groups, scene, "megatron_legacy"))
+
+    def loaded(self, loading: Groups, rank: int) -> tuple[Step, ...]:
+        """Steps of a rank of `loading`."""
+        member, at = loading.of(rank)[1], loading.parallel.coords(rank)
+        group, holder = self._groups.group(at.tensor, at.pipeline), self._groups.rank_of(at.tensor, at.pipeline, 0)
         finding, agreed = find_latest()
         # Which format is it? Not torch_dist, which would have these.
         form = (
@@ -109,7 +119,7 @@ class MegatronLegacyLayout:
             Run((finding,)),
             agreed,
             Run(((*form, model, *optimizer),)),
-            Meet("barrier", "optimizer slices to all members (scatters, played as a barrier)"),
+            Meet("barrier", "optimizer slices to all members (scatters, played as a barrier)", "data"),
             Meet("barrier", "all ranks have loaded"),
         )
 
@@ -127,12 +137,7 @@ class MegatronLegacyLayout:
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """First and other members of each set of equal model-parallel ranks."""
-        first = [(places, group) for group, places in self._groups.alike]
-        others = self._groups.member_count - 1
-        classes = [(self._groups.rank_of(*places[0], 0), len(places)) for places, _ in first]
-        if others:
-            classes += [(self._groups.rank_of(*places[0], 1), others * len(places)) for places, _ in first]
-        return tuple(classes)
+        return _load_classes(self._groups)
 
     def census(self) -> Census:
         """Counts over all ranks, from each set of equal model-parallel ranks."""
@@ -205,3 +210,32 @@ class MegatronLegacyLayout:
 
     def _read(self, rank: int, name: str, archive: Archive) -> ReadFile:
         return ReadFile(self._path(rank, name, archive), (0,), (torch_save.read(archive),), "python")
+
+
+@dataclass(frozen=True, eq=False)
+class MegatronLegacyReader:
+    """The load of another world.
+
+    Attributes:
+        layout: what is loaded.
+        loading: who loads.
+    """
+
+    layout: MegatronLegacyLayout
+    loading: Groups
+
+    def restore(self, rank: int) -> tuple[Step, ...]:
+        """Steps that load what `rank` holds."""
+        return self.layout.loaded(self.loading, rank)
+
+    def restore_classes(self) -> tuple[tuple[int, int], ...]:
+        """First and other members of each set of equal model-parallel ranks."""
+        return _load_classes(self.loading)
+
+
+def _load_classes(groups: Groups) -> tuple[tuple[int, int], ...]:
+    others, places_of = groups.member_count - 1, [places for _, places in groups.alike]
+    classes = [(groups.rank_of(*places[0], 0), len(places)) for places in places_of]
+    if others:
+        classes += [(groups.rank_of(*places[0], 1), others * len(places)) for places in places_of]
+    return tuple(classes)

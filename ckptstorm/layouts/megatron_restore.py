@@ -8,12 +8,14 @@ tracker, metadata.json and the whole of `.metadata`; the second reads `.metadata
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.layouts.megatron_common import DIRECTORY, find_latest, read_text
+from ckptstorm.layouts.megatron_files import STATE_BYTES
 from ckptstorm.layouts.megatron_groups import Groups
 from ckptstorm.program import STEP, Kind, Path
 from ckptstorm.steps import Call, Draft, Meet, ReadFile, ReadRecord, Run, Step
@@ -22,14 +24,28 @@ Int64s = NDArray[np.int64]
 
 #: Where `find_checkpoint_rank_0` looks for an older format before it looks for this one.
 _OLDER = ("mp_rank_00", "mp_rank_00_000", "mp_rank_00_000", "mp_rank_00_000_000")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sides:
+    """Who stored a checkpoint, and who loads it: the same groups, or groups of another data parallelism.
+
+    Attributes:
+        stored, loading: groups of the same model-parallel ranks, whose buffers have the same buckets.
+    """
+
+    stored: Groups
+    loading: Groups
+
+
 _Reads = dict[tuple[int, int], list[tuple[int, ReadRecord]]]  # (rank, file index): (offset, how)
 
 
-def steps(groups: Groups, metadata: Path, config: Path, rank: int, way: str) -> tuple[Step, ...]:
+def steps(sides: Sides, metadata: Path, config: Path, rank: int, way: str) -> tuple[Step, ...]:
     """Steps of the load of `rank`.
 
     Args:
-        groups: who stores what.
+        sides: who stored what, and who loads.
         metadata: `.metadata`.
         config: metadata.json.
         rank: who loads.
@@ -41,13 +57,13 @@ def steps(groups: Groups, metadata: Path, config: Path, rank: int, way: str) -> 
     whole = ReadFile(metadata, *dcp_metadata.reads(metadata.size_bytes), "python")
     # `load_common_state_dict` verifies once more, and looks for the file that older releases kept it in.
     older_common = Call(Kind.STAT, Path(STEP, "common.pt"), expect=errno.ENOENT)
-    common = (*_verified(config), older_common, whole, _common_read(groups))
+    common = (*_verified(config), older_common, whole, _common_read(sides.stored))
     tensors = (
-        (Run(((whole, *_objects(groups, rank), whole, *_tensors(groups, rank)),)), _EXCHANGED_OBJECTS, _EXCHANGED)
+        (Run(((whole, *_objects(sides, rank), whole, *_tensors(sides, rank)),)), _EXCHANGED_OBJECTS, _EXCHANGED)
         if way == "own"
-        else (Run(((whole, *_together(groups, rank)),)),)
+        else (Run(((whole, *_together(sides, rank)),)),)
     )
-    shards = (Meet("barrier", "which shard each rank reads (all-gather, played as a barrier)"),)
+    shards = (Meet("barrier", "which shard each rank reads (all-gather, played as a barrier)", "data"),)
     return (
         Run((finding,)),
         agreed,
@@ -62,8 +78,8 @@ def steps(groups: Groups, metadata: Path, config: Path, rank: int, way: str) -> 
     )
 
 
-_EXCHANGED_OBJECTS = Meet("barrier", "objects to all ranks (all-gather, played as a barrier)")
-_EXCHANGED = Meet("barrier", "weights within each data-parallel group (over the GPUs' network, not played)")
+_EXCHANGED_OBJECTS = Meet("barrier", "objects to all ranks (all-gather, played as a barrier)", "data")
+_EXCHANGED = Meet("barrier", "weights within each data-parallel group (over the GPUs' network, not played)", "data")
 
 
 def _config(config: Path) -> Draft:
@@ -81,41 +97,41 @@ def _common_read(groups: Groups) -> ReadFile:
     return _file(groups, (0, index), [(offset, torch_zip.blob_read(group.blobs[-1]))])
 
 
-def _objects(groups: Groups, rank: int) -> list[ReadFile]:
+def _objects(sides: Sides, rank: int) -> list[ReadFile]:
     """Objects of the model-parallel rank; in a fully parallel load its first member alone reads them."""
     reads: _Reads = {}
-    if groups.of(rank)[1] == 0:
-        _note_objects(groups, rank, slice(None), reads)
-    return [_file(groups, place, items) for place, items in reads.items()]
+    if sides.loading.of(rank)[1] == 0:
+        _note_objects(sides, rank, slice(None), reads)
+    return [_file(sides.stored, place, items) for place, items in reads.items()]
 
 
-def _together(groups: Groups, rank: int) -> list[ReadFile]:
+def _together(sides: Sides, rank: int) -> list[ReadFile]:
     """All that the rank holds, by name; files in the order of first need."""
     reads: _Reads = {}
-    group, _ = groups.of(rank)
+    group, _ = sides.loading.of(rank)
     before, behind = group.in_load_order(np.arange(len(group.writer), dtype=np.int64))
-    _note_weights(groups, rank, before, reads)
-    _note_states(groups, rank, reads)
-    _note_objects(groups, rank, slice(0, 2), reads)  # "optimizer.distributed.dp_group_idx_0.per_bucket_numel…"
-    _note_weights(groups, rank, behind, reads)
-    _note_objects(groups, rank, slice(2, None), reads)  # "rng_state"
-    return [_file(groups, place, items) for place, items in reads.items()]
+    _note_weights(sides, rank, before, reads)
+    _note_states(sides, rank, reads)
+    _note_objects(sides, rank, slice(0, 2), reads)  # "optimizer.distributed.dp_group_idx_0.per_bucket_numel…"
+    _note_weights(sides, rank, behind, reads)
+    _note_objects(sides, rank, slice(2, None), reads)  # "rng_state"
+    return [_file(sides.stored, place, items) for place, items in reads.items()]
 
 
-def _tensors(groups: Groups, rank: int) -> list[ReadFile]:
+def _tensors(sides: Sides, rank: int) -> list[ReadFile]:
     """The rank's share of its group's weights, and its own optimizer slices."""
     reads: _Reads = {}
-    group, member = groups.of(rank)
+    group, member = sides.loading.of(rank)
     before, behind = group.in_load_order(np.flatnonzero(group.owner == member))
-    _note_weights(groups, rank, before, reads)
-    _note_states(groups, rank, reads)
-    _note_weights(groups, rank, behind, reads)
-    return [_file(groups, place, items) for place, items in reads.items()]
+    _note_weights(sides, rank, before, reads)
+    _note_states(sides, rank, reads)
+    _note_weights(sides, rank, behind, reads)
+    return [_file(sides.stored, place, items) for place, items in reads.items()]
 
 
-def _note_weights(groups: Groups, rank: int, wanted: Int64s, reads: _Reads) -> None:
+def _note_weights(sides: Sides, rank: int, wanted: Int64s, reads: _Reads) -> None:
     """Weights; what all tensor-parallel ranks hold lies with the first of them."""
-    at = groups.parallel.coords(rank)
+    at, groups = sides.loading.parallel.coords(rank), sides.stored
     own, first = groups.group(at.tensor, at.pipeline), groups.group(0, at.pipeline)
     for item in wanted.tolist():
         tensor, group = (at.tensor, own) if own.writer[item] >= 0 else (0, first)
@@ -126,20 +142,26 @@ def _note_weights(groups: Groups, rank: int, wanted: Int64s, reads: _Reads) -> N
         reads.setdefault((holder, int(stored.file_index[place])), []).append((int(stored.offset[place]), how))
 
 
-def _note_states(groups: Groups, rank: int, reads: _Reads) -> None:
-    """The rank's own optimizer slices."""
-    group, member = groups.of(rank)
-    sizes, stored = group.optimizer_bytes(member)[0], group.stored[member]
-    order = group.states_in_load_order(member)
-    behind = order + len(stored.offset) - len(sizes)  # model tensors come first
-    places = (sizes[order].tolist(), stored.file_index[behind].tolist(), stored.offset[behind].tolist())
-    for size, index, offset in zip(*places, strict=True):
-        reads.setdefault((rank, index), []).append((offset, torch_zip.tensor_read(size)))
+def _note_states(sides: Sides, rank: int, reads: _Reads) -> None:
+    """The rank's own optimizer slices: of each, every stored slice that overlaps it, whole."""
+    loading, member = sides.loading.of(rank)
+    at = sides.loading.parallel.coords(rank)
+    group = sides.stored.group(at.tensor, at.pipeline)
+    for interval, state in loading.states_in_load_order(member):
+        low, high = loading.buffer.held(member, interval)
+        for holder in group.buffer.holders(interval, low, high):
+            first, last = group.buffer.held(holder, interval)
+            stored = group.stored[holder]
+            # Model tensors come before the optimizer's.
+            place = len(group.written[holder]) + group.state_place(holder, interval, state)
+            where = (sides.stored.rank_of(at.tensor, at.pipeline, holder), int(stored.file_index[place]))
+            how = torch_zip.tensor_read((last - first) * STATE_BYTES)
+            reads.setdefault(where, []).append((int(stored.offset[place]), how))
 
 
-def _note_objects(groups: Groups, rank: int, which: slice, reads: _Reads) -> None:
+def _note_objects(sides: Sides, rank: int, which: slice, reads: _Reads) -> None:
     """Bucket sizes and random state of the model-parallel rank, which its first member stores."""
-    at = groups.parallel.coords(rank)
+    at, groups = sides.loading.parallel.coords(rank), sides.stored
     group = groups.group(at.tensor, at.pipeline)
     holder = groups.rank_of(at.tensor, at.pipeline, 0)
     # The very first group has the common object behind them, which is read by itself.

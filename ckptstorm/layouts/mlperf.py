@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
 from ckptstorm.layouts.mlperf_files import Files
@@ -94,6 +94,13 @@ class MlperfLayout:
             for name, archive in self._files.files(rank)
         )
         return (Run(((*_MAKE, _LOOK, *files),)),)
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Refused by name."""
+        raise no_reshard(
+            "mlperf",
+            "is read by the ranks that wrote it: DLIO has no restore in another world",
+        )
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The rank's files."""

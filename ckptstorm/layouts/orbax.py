@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.formats import orbax_io
 from ckptstorm.layouts.options import size_option
 from ckptstorm.layouts.shards import Shards, block_records
@@ -97,6 +97,13 @@ class OrbaxLayout:
                 at += size
         looks = (Call(Kind.STAT, self._array_index), Call(Kind.READDIR, _DIRECTORY))
         return (Run(((*looks, *reads),)), Meet("barrier", "all ranks have their shards"))
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Refused by name."""
+        raise no_reshard(
+            "orbax",
+            "is an approximation of one world: no restore in another one is planned",
+        )
 
     def created(self, rank: int) -> tuple[str, ...]:
         """All files of the rank, temporary ones included; rank 0 also makes those of the whole checkpoint."""

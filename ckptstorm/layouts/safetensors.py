@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
 from ckptstorm.layouts.formats.safetensors_io import INDEX_NAME, ModelFile, index_bytes, model_files, split
 from ckptstorm.layouts.options import size_option
 from ckptstorm.program import STEP, Kind, Path
@@ -75,6 +75,10 @@ class SafetensorsLayout:
     def restore(self, rank: int) -> tuple[Step, ...]:
         """Steps that load the whole model, the same on every rank: index, then each file's header and tensors."""
         return self._restore
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Every rank of any world maps all files."""
+        return SafetensorsLayout(scene, self._options)
 
     def created(self, rank: int) -> tuple[str, ...]:
         """Rank 0 makes all files, temporary ones included."""

@@ -26,7 +26,7 @@ class Shards:
         self._scene = scene
         self._sizes_by_rank: dict[int, tuple[int, ...]] = {}
 
-    def check(self, layout: str) -> None:
+    def check(self, layout: str, table: str = "parallel") -> None:
         """Refuse shardings that are no plain cut of the tensors.
 
         Raises:
@@ -34,7 +34,7 @@ class Shards:
         """
         if self._scene.sharding not in _SHARDINGS:
             raise JobError(
-                f'[parallel] sharding = "{self._scene.sharding}" is not planned for [layout] name = "{layout}"',
+                f'[{table}] sharding = "{self._scene.sharding}" is not planned for [layout] name = "{layout}"',
                 f"allowed: {', '.join(_SHARDINGS)}",
             )
 
@@ -47,6 +47,10 @@ class Shards:
                 size for piece in held for size in (piece.element_count * model.element_bytes,) * copies
             )
         return self._sizes_by_rank[rank]
+
+    def class_of(self, rank: int) -> int:
+        """Equal for ranks whose shards have equal sizes."""
+        return int(self._classes[1][rank])
 
     @cached_property
     def bytes_by_rank(self) -> Int64s:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.options import size_option
 from ckptstorm.layouts.shards import Shards, block_records, whole_reads
 from ckptstorm.program import STEP, Kind, Path
@@ -82,6 +82,14 @@ class SharedFileLayout:
         offsets = tuple(self._start(rank) + index * step for index in range(len(sizes)))
         file = ReadFile(self._path, offsets, whole_reads(sizes), "direct")
         return (Run(((file,),)), Meet("barrier", "all ranks have their shards"))
+
+    def resharded(self, scene: Scene) -> Reader:
+        """Refused by name."""
+        raise no_reshard(
+            "shared_file",
+            "is one stream of blocks a rank: no framework cuts it anew",
+            'choose [layout] name = "file_per_rank", or remove [restore.parallel]',
+        )
 
     def created(self, rank: int) -> tuple[str, ...]:
         """The one file, in the name of rank 0 (whoever opens it first)."""

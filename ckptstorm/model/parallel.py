@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,12 @@ class World:
         if isinstance(self.node_index, tuple):
             return len(set(self.node_index))
         return -(-self.rank_count // self.node_index)
+
+    def first(self, rank_count: int) -> World:
+        """The world of the first so many ranks."""
+        if isinstance(self.node_index, tuple):
+            return World(rank_count, self.node_index[:rank_count])
+        return World(rank_count, self.node_index)
 
     @property
     def most_ranks_per_node(self) -> int:
@@ -89,3 +95,10 @@ class ParallelSpec:
         rest = rest * self.expert + at.expert
         rest = rest * self.context + at.context
         return rest * self.tensor + at.tensor
+
+    def group_of(self, rank: int, scope: str) -> int:
+        """The lowest rank of those that `rank` meets in a scope: they differ in that kind of parallelism only."""
+        at = self.coords(rank)
+        if scope == "data":
+            return self.rank_of(replace(at, data=0, context=0, expert=0))
+        return self.rank_of(replace(at, **{scope: 0}))

@@ -108,20 +108,21 @@ def pieces(model: ModelSpec, parallel: ParallelSpec, sharding: str, rank: int) -
     """
     at = parallel.coords(rank)
     for tensor in _tensors(model):
-        if not _is_held(model, parallel, tensor, at):
+        if not is_held(model, parallel, tensor, at):
             continue
         shape = list(tensor.shape)
         if tensor.tensor_dim is not None:
             dim = tensor.tensor_dim
             shape[dim] = chunk_rows(shape[dim], parallel.tensor, at.tensor)
         if sharding != "ddp" and model.architecture != "opaque":
-            shape[0] = chunk_rows(shape[0], *_data_place(parallel, tensor, at))
+            shape[0] = chunk_rows(shape[0], *data_place(parallel, tensor, at))
         if math.prod(shape):
             yield Piece(tensor, tuple(shape))
 
 
-def _is_held(model: ModelSpec, parallel: ParallelSpec, tensor: TensorSpec, at: Coordinates) -> bool:
-    if tensor.expert is not None and _owner(model.experts, parallel.expert, tensor.expert) != at.expert:
+def is_held(model: ModelSpec, parallel: ParallelSpec, tensor: TensorSpec, at: Coordinates) -> bool:
+    """Whether the rank that stands there holds any of `tensor`, as pipeline stages and experts are dealt out."""
+    if tensor.expert is not None and owner(model.experts, parallel.expert, tensor.expert) != at.expert:
         return False
     if model.architecture == "opaque":
         return True
@@ -129,17 +130,17 @@ def _is_held(model: ModelSpec, parallel: ParallelSpec, tensor: TensorSpec, at: C
         return at.pipeline == 0
     if tensor.stage == "last":
         return at.pipeline == parallel.pipeline - 1
-    return _owner(model.layer_count, parallel.pipeline, tensor.layer) == at.pipeline
+    return owner(model.layer_count, parallel.pipeline, tensor.layer) == at.pipeline
 
 
-def _owner(count: int, parts: int, item: int) -> int:
+def owner(count: int, parts: int, item: int) -> int:
     """Which part `item` falls to when `count` items are dealt out in order, the first parts one more."""
     share, more = divmod(count, parts)
     long = more * (share + 1)
     return item // (share + 1) if item < long else more + (item - long) // share
 
 
-def _data_place(parallel: ParallelSpec, tensor: TensorSpec, at: Coordinates) -> tuple[int, int]:
+def data_place(parallel: ParallelSpec, tensor: TensorSpec, at: Coordinates) -> tuple[int, int]:
     """(parts, index) of the rank among those that share the tensor's rows."""
     if tensor.expert is not None:
         return parallel.data * parallel.context, at.data * parallel.context + at.context

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ckptstorm.measure.rows import Phase
 from ckptstorm.record.record import StormRecord
 from ckptstorm.units import parse_duration
 
@@ -72,6 +73,14 @@ def verify_share(record: StormRecord) -> float:
     """`[restore] verify`: the share of the reads that was to be compared, 0 to 1."""
     asked = text(record.job, "restore", "verify", default="all")
     return 1.0 if asked == "all" else min(max(number(record.job, "restore", "verify", default=1.0), 0.0), 1.0)
+
+
+def rank_count(record: StormRecord, phase: Phase) -> int:
+    """How many ranks take part in a phase: fewer than all when another world restores."""
+    everyone = len(record.node_of_rank)
+    save = count(record.job, "parallel", "ranks", default=everyone)
+    restore = count(record.job, "restore", "parallel", "ranks", default=save)
+    return {Phase.SAVE: save, Phase.RESTORE: restore}.get(phase, everyone)
 
 
 def engine_name(record: StormRecord) -> str:

@@ -132,7 +132,7 @@ def _missing_rounds(record: StormRecord, summaries: tuple[PhaseSummary, ...]) ->
 
 
 def _phase_doubts(record: StormRecord, phase: PhaseRecord, summary: PhaseSummary) -> Iterator[str]:
-    where, world = _where(phase), len(record.node_of_rank)
+    where, world = _where(phase), settings.rank_count(record, phase.phase)
     if len(phase.rows) < world:
         yield f"RANKS: {where}: {world - len(phase.rows):,} of {world:,} ranks did not report"
     if not summary.clock.agrees:

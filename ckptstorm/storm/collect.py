@@ -24,8 +24,8 @@ _DESCRIBED = 8
 _WITH_TIMELINE = (Phase.SAVE, Phase.RESTORE)
 
 
-def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord | None:
-    """The phase of all ranks, on rank 0 (None elsewhere); a collective of all ranks."""
+def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int) -> PhaseRecord | None:
+    """The phase of its first `rank_count` ranks, on rank 0 (None elsewhere); a collective of all ranks."""
     observed = seen.observed
     rows = cluster.rows_on_rank_0(phase_row(observed).reshape(1))
     spent = cluster.rows_on_rank_0(kind_ns(observed).view([("kinds", "<i8", (KIND_SLOTS,))]))
@@ -39,7 +39,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord |
     return PhaseRecord(
         phase=observed.phase,
         round=observed.round,
-        rows=rows,
+        rows=rows[:rank_count],
         latency=table,
         barrier_to_barrier_ns=seen.barrier_to_barrier_ns,
         barrier_cost_ns=barrier_cost_ns,
@@ -49,7 +49,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int) -> PhaseRecord |
         planned_op_count=int(planned[2]),
         failures=failed,
         mismatches=mismatched,
-        kind_ns=spent["kinds"],
+        kind_ns=spent["kinds"][:rank_count],
         timeline=moved_when,
     )
 

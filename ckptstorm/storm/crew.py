@@ -18,7 +18,9 @@ from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
 from ckptstorm.steps import RankPlan
 from ckptstorm.storm.lowered import LoweredRun, lowered
+from ckptstorm.storm.meeting import Meeting
 from ckptstorm.storm.orders import Orders
+from ckptstorm.storm.phase import Groups
 
 #: Engines that can delete files themselves; for the others plain system calls do it.
 _DELETERS = ("native", "posix", "null")
@@ -39,6 +41,7 @@ class Crew:
         job = orders.job
         self.world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
         self.plan: RankPlan = plan(job, self.world, cluster.rank)
+        self._meeting = Meeting(cluster, job, self.world, self.plan)
         facts = facts_of(job, orders.block_size_bytes)
         self.save = lowered(self.plan.save, facts, job.io)
         self.restore = lowered(self.plan.restore, facts, job.io)
@@ -67,6 +70,14 @@ class Crew:
         engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(self._setup)
         planted = tuple(_planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number))
         return SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
+
+    def rank_count(self, phase: Phase) -> int:
+        """The first so many ranks take part in the phase, the others wait and have no row."""
+        return self._meeting.rank_count(phase)
+
+    def groups(self, phase: Phase) -> Groups:
+        """Whom this rank meets in the phase."""
+        return self._meeting.groups(phase)
 
     def close(self) -> None:
         """Let go of the directory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
 from ckptstorm.cluster.clocks import measure_offset
-from ckptstorm.cluster.comm import Cluster
+from ckptstorm.cluster.comm import Cluster, Group
 from ckptstorm.engines.contract import Prepared, Preparer
 from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
@@ -81,13 +81,16 @@ class Leg:
 
 
 Stage = list[Leg] | Meet
+#: By scope: the ranks that this one meets; what a phase needs, no more.
+Groups = Mapping[str, Group]
 
 
 class PhaseRun:
     """Runs one phase on this rank; every rank of the world makes one at the same time."""
 
-    def __init__(self, cluster: Cluster, watch: Watch, broadcast_ns: int) -> None:
+    def __init__(self, cluster: Cluster, watch: Watch, broadcast_ns: int, groups: Groups) -> None:
         self._cluster, self._watch, self._broadcast_ns = cluster, watch, broadcast_ns
+        self._groups = groups
         self._coordination_ns = 0
         self._has_failed = False
 
@@ -158,9 +161,10 @@ class PhaseRun:
     def _meet(self, meet: Meet) -> None:
         """The framework's collective, and what it would also carry: whether somebody failed."""
         before_ns = monotonic_ns()
-        self._cluster.exchange(meet.kind, meet.bytes_per_rank)
+        group = self._groups[meet.scope]
+        group.exchange(meet.kind, meet.bytes_per_rank)
         failed = np.array([self._has_failed or self._watch.is_stopping], dtype=np.int8)
-        self._has_failed = bool(self._cluster.greatest(failed)[0])
+        self._has_failed = bool(group.greatest(failed)[0])
         self._coordination_ns += monotonic_ns() - before_ns
 
 

@@ -103,7 +103,7 @@ class Rounds:
         crew = self._crew
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step)
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
-        seen = self._phase_run().run(phase, number, stages)
+        seen = self._phase_run(phase).run(phase, number, stages)
         self._keep(seen, self._resident_share if phase == Phase.RESTORE else -1.0)
         if phase == Phase.SAVE and crew.job.io.direct:
             evidence = settle.direct_evidence(crew, seen, step)
@@ -117,7 +117,7 @@ class Rounds:
         steps = () if self._claims_durable else crew.drain
         stages = prepared_stages(steps, crew.engine(Phase.SETTLE, number), crew.payload(number), step)
         self._watch.is_sync_due = False
-        seen = self._phase_run().run(Phase.SETTLE, number, stages)
+        seen = self._phase_run(Phase.SETTLE).run(Phase.SETTLE, number, stages)
         settle.drop_written(crew, step)
         self._cluster.barrier()
         self._resident_share = settle.resident_share(crew, step) if crew.orders.proves_residency else -1.0
@@ -126,12 +126,12 @@ class Rounds:
         return self._agree(seen)
 
     def _keep(self, seen: Seen, resident_share: float = -1.0) -> None:
-        record = collect(self._cluster, seen, self._costs.barrier_ns)
+        record = collect(self._cluster, seen, self._costs.barrier_ns, self._crew.rank_count(seen.observed.phase))
         if record is not None and self._keeper is not None:
             self._keeper.take(replace(record, resident_share=resident_share))
 
-    def _phase_run(self) -> PhaseRun:
-        return PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns)
+    def _phase_run(self, phase: Phase) -> PhaseRun:
+        return PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns, self._crew.groups(phase))
 
     def _agree(self, seen: Seen) -> Outcome:
         own = Outcome.FAILED if seen.has_failed else Outcome.FINE
@@ -163,7 +163,7 @@ class Rounds:
         )
         self._watch.is_sync_due = False
         self._watch.resume()
-        seen = self._phase_run().run(Phase.CLEAN_UP, number, stages)
+        seen = self._phase_run(Phase.CLEAN_UP).run(Phase.CLEAN_UP, number, stages)
         removal.remove_directories(root_fd, step, created)
         self._cluster.barrier()
         if self._cluster.rank == 0:

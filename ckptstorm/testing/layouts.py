@@ -143,11 +143,15 @@ class LayoutContract:
 
     @pytest.mark.parametrize("rank_count", _WORLDS)
     def test_meets_agree(self, rank_count: int) -> None:
-        """All ranks meet in the same order, or the storm would hang."""
+        """All ranks meet in the same order with messages of one size, or the storm would hang."""
         layout = self.make(rank_count)
         for phase in (layout.save, layout.restore):
             orders = {
-                tuple((step.kind, step.why) for step in phase(rank) if isinstance(step, Meet))
+                tuple(
+                    (step.kind, step.why, step.scope, step.bytes_per_rank)
+                    for step in phase(rank)
+                    if isinstance(step, Meet)
+                )
                 for rank in range(rank_count)
             }
             assert len(orders) == 1

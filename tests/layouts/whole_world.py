@@ -65,8 +65,8 @@ class Disk:
         notes = []
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for at in range(len(parts[0])):
-                for rank in ranks:
+            for at in range(max(map(len, parts))):
+                for rank in (rank for rank in ranks if at < len(parts[rank])):  # some take no part in a phase
                     notes += [self._run(fd, program) for program in programs(parts[rank][at], FACTS)]
         finally:
             os.close(fd)

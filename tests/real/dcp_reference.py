@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -51,15 +51,39 @@ def shard(model, sharding, rank_count, replicas):
     return model
 
 
-def save_and_restore(task, variant):
-    """One model: as many saves into one directory as asked, and a restore."""
-    model = shard(build(task["tensors"]), variant["sharding"], task["rank_count"], variant.get("replicas", 1))
+def trained(model):
+    """A model with an optimizer that has made a step, and both their states."""
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    state = {"model": model_state, "optim": optimizer_state}
+    return optimizer, {"model": model_state, "optim": optimizer_state}
+
+
+def in_another_world(task, variant, rank):
+    """A save by the first ranks, and a restore by as many of the first ranks as asked."""
+    worlds = [DeviceMesh("cpu", list(range(variant[key])), mesh_dim_names=("shard",)) for key in ("save", "restore")]
+    directory = Path(task["directory"]) / variant["name"]
+    for world, phase in zip(worlds, ("save", "restore"), strict=True):
+        dist.barrier()
+        mark(phase)
+        if rank < variant[phase]:
+            model = build(task["tensors"])
+            fully_shard(model, mesh=world)
+            _, state = trained(model)
+            if phase == "save":
+                dcp.save(state, storage_writer=dcp.FileSystemWriter(directory), process_group=world.get_group())
+            else:
+                dcp.load(state, checkpoint_id=directory, process_group=world.get_group())
+        mark(f"{phase}d")
+    dist.barrier()
+
+
+def save_and_restore(task, variant):
+    """One model: as many saves into one directory as asked, and a restore."""
+    model = shard(build(task["tensors"]), variant["sharding"], task["rank_count"], variant.get("replicas", 1))
+    optimizer, state = trained(model)
     directory = Path(task["directory"]) / variant.get("name", "")
     options = {"thread_count": variant["threads"], "single_file_per_rank": not variant.get("file_per_tensor", False)}
     for _ in range(variant["saves"]):
@@ -83,7 +107,10 @@ def main():
     dist.init_process_group("gloo", rank=rank, world_size=task["rank_count"])
     only = {"sharding": "fsdp2"} | {key: task.get(key, 1) for key in ("threads", "saves")}
     for variant in task.get("variants", [only]):
-        save_and_restore(task, variant)
+        if "restore" in variant:
+            in_another_world(task, variant, rank)
+        else:
+            save_and_restore(task, variant)
     dist.destroy_process_group()
 
 

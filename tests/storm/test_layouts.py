@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.mpi
 
-_TINY = """
+TINY = """
 [storm]
 rounds = 1
 allow = ["tmpfs", "warm"]
@@ -47,7 +47,7 @@ vocab = 500
 )
 def test_every_layout_makes_a_storm(storm, place, layout, parallel):
     """No error, every byte that is read is what was written, and the directory is gone at the end."""
-    ended = storm(ranks=4, job=f"{_TINY}[layout]\n{layout}\n[parallel]\n{parallel}\n")
+    ended = storm(ranks=4, job=f"{TINY}[layout]\n{layout}\n[parallel]\n{parallel}\n")
     assert ended.code in (0, 1), ended.said
     assert ended.data["receipts"]["verified"]["state"] == "all"
     for phase in ended.data["phases"]:
