@@ -1,1 +1,29 @@
-"""What a mount is and offers beyond POSIX. An adapter per file system comes here, one file each."""
+"""What a mount is and offers beyond POSIX: one adapter a file system, one line each in the table."""
+
+from __future__ import annotations
+
+from ckptstorm.filesystems.contract import Adapter
+from ckptstorm.filesystems.machine import Machine
+from ckptstorm.filesystems.mount import Mount
+from ckptstorm.registry import Entry, find
+
+#: Looked through in this order: the first that matches a mount is its adapter, and the last matches all.
+FILE_SYSTEMS: dict[str, Entry] = {
+    "local": Entry("ckptstorm.filesystems.local:Local", "XFS, ext4, btrfs and others on a disk of one node"),
+    "memory": Entry("ckptstorm.filesystems.memory:Memory", "tmpfs, ramfs: memory, and no checkpoint"),
+    "generic": Entry("ckptstorm.filesystems.generic:Generic", "any other: what POSIX says of it, and no more"),
+}
+
+
+def adapter_class(mount: Mount) -> type[Adapter]:
+    """The adapter for a mount."""
+    for name in FILE_SYSTEMS:
+        adapter: type[Adapter] = find("file system", FILE_SYSTEMS, name)
+        if adapter.matches(mount):
+            return adapter
+    raise AssertionError("the generic adapter matches every mount")
+
+
+def adapter_of(mount: Mount, machine: Machine | None = None) -> Adapter:
+    """The adapter for a mount, ready to be asked."""
+    return adapter_class(mount)(mount, machine or Machine())

@@ -142,7 +142,8 @@ class StormRecord:
         schema: of the file it came from.
 
     Keys of `environment` that are read elsewhere, all optional: "engine" {"name", "moves_data"},
-    "mount" {"type", "path", "source"}, "directory", "launcher", "versions" {name: version},
+    "mount" {"type", "path", "source"}, "file_system" (what its adapter knows), "directory", "launcher",
+    "versions" {name: version},
     "started" and "ended" (times of day), "command", "direct" {"flag_set", "aligned_write_count",
     "resident_share"}.
     """

@@ -14,6 +14,8 @@ from ckptstorm.engines import ENGINES, choose
 from ckptstorm.engines.contract import Engine, Setup
 from ckptstorm.engines.slow import matching_ops
 from ckptstorm.errors import JobError, PlaceError, StormError
+from ckptstorm.filesystems import adapter_of
+from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
 from ckptstorm.job import IoTable, Job
 from ckptstorm.model.parallel import World
@@ -57,6 +59,7 @@ class Preflight:
         findings: in the order of the checks.
         totals: of the plan.
         mount: the directory's (or of the nearest directory above it that exists).
+        adapter: the file system's.
         engine: the engine chosen.
         block_size_bytes: what shapes buffered writers and readers.
     """
@@ -64,6 +67,7 @@ class Preflight:
     findings: tuple[Finding, ...]
     totals: Totals
     mount: Mount
+    adapter: Adapter
     engine: str
     block_size_bytes: int
 
@@ -98,7 +102,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
         Finding("block size", "fine", f"{bytes_text(facts.block_size_bytes)} shapes buffered writers and readers"),
     )
-    return Preflight(findings, sums, mount, engine, facts.block_size_bytes)
+    return Preflight(findings, sums, mount, adapter_of(mount), engine, facts.block_size_bytes)
 
 
 def check_engine(job: Job) -> str:

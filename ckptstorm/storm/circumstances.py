@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
@@ -94,10 +94,20 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
             "block_size_bytes": mount.block_size_bytes,
             "size_bytes": mount.size_bytes,
             "free_bytes": mount.free_bytes,
+            "inode_count": mount.inode_count,
+            "free_inode_count": mount.free_inode_count,
+            "fragment_bytes": mount.fragment_bytes,
         },
+        "file_system": _file_system(preflight),
         "directory": os.path.abspath(request.directory),
         "command": request.command,
         "versions": versions,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "cpu_count": os.cpu_count() or 0,
     }
+
+
+def _file_system(preflight: Preflight) -> dict[str, Any]:
+    """What the file system says of itself, and what its adapter cannot do here, by name."""
+    adapter = preflight.adapter
+    return {"adapter": adapter.name, "title": adapter.title, **asdict(adapter.facts(preflight.mount.mount_point))}

@@ -16,7 +16,6 @@ import numpy as np
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import LostRankError, PlaceError
-from ckptstorm.filesystems.mount import RESIDENCY_TYPES
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.measure.rows import Phase
 from ckptstorm.model.parallel import World
@@ -90,7 +89,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             preflight.block_size_bytes,
             preflight.engine,
             request.keeps_files,
-            preflight.mount.type in RESIDENCY_TYPES,
+            preflight.mount,
         )
         order(cluster, orders)
         outcome = _take_part(cluster, orders, signals, recorder, hosts)

@@ -10,6 +10,9 @@ from ckptstorm.cluster.comm import Cluster
 from ckptstorm.engines import ENGINES
 from ckptstorm.engines.contract import Preparer, Setup
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
+from ckptstorm.filesystems import adapter_of
+from ckptstorm.filesystems.contract import Adapter
+from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Fault, Job, verify_share
 from ckptstorm.measure.rows import Phase
 from ckptstorm.model.parallel import World
@@ -33,6 +36,7 @@ class Crew:
         cluster, orders: the world and what is to be done.
         plan: this rank's plan.
         save, restore, clean_up, drain: its lowered steps, of any round.
+        file_system: the adapter of this node's mount.
         root_fd: the directory under test, open.
     """
 
@@ -46,6 +50,7 @@ class Crew:
         self.save = lowered(self.plan.save, facts, job.io)
         self.restore = lowered(self.plan.restore, facts, job.io)
         self.clean_up = (LoweredRun((_unlink_program(self.plan),), "data"),)
+        self.file_system: Adapter = adapter_of(mount_of(orders.directory))
         self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
         self._setup = Setup(
             root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth

@@ -18,6 +18,7 @@ import stat
 from dataclasses import dataclass, replace
 
 from ckptstorm.errors import PlaceError, StormError
+from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.storm.manifest import MANIFEST, Manifest, read, to_json
 from ckptstorm.storm.removal import is_real_directory, leads_elsewhere, remove_made
 
@@ -143,10 +144,15 @@ def open_root(directory: str, storm_id: str) -> int:
     if found != storm_id:
         os.close(root_fd)
         raise PlaceError(
-            f"{directory}: {platform.node()} does not see rank 0's mark in it",
+            f"{directory}: {platform.node()} does not see rank 0's mark in it ({_what_is_there(directory)})",
             "every node must see one and the same file system there: name a directory on it with --dir",
         )
     return root_fd
+
+
+def _what_is_there(directory: str) -> str:
+    mount = mount_of(directory)
+    return f"{mount.type} from {mount.source} is mounted at {mount.mount_point} there"
 
 
 def read_manifest(directory: str) -> Manifest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ckptstorm.filesystems.mount import Mount
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.jobfile import from_builtins
 
@@ -21,7 +22,7 @@ class Orders:
         block_size_bytes: st_blksize that shapes buffered writers and readers.
         engine: the engine chosen ("auto" resolved).
         keeps_files: whether the last checkpoints stay after the storm.
-        proves_residency: whether an empty page cache proves a cold read on this file system.
+        mount: rank 0's mount of the directory: every node must have the same.
     """
 
     storm_id: str
@@ -31,17 +32,17 @@ class Orders:
     block_size_bytes: int
     engine: str
     keeps_files: bool
-    proves_residency: bool
+    mount: Mount
 
     def to_message(self) -> dict[str, Any]:
         """JSON-ready; `from_message` is the way back."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "job"}
-        return {**fields, "job": to_builtins(self.job)}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return fields | {"job": to_builtins(self.job), "mount": asdict(self.mount)}
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Orders:
         """What `to_message` made."""
-        return cls(**{**message, "job": from_builtins(message["job"], "orders")})
+        return cls(**message | {"job": from_builtins(message["job"], "orders"), "mount": Mount(**message["mount"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Rounds:
         seen = self._phase_run(Phase.SETTLE).run(Phase.SETTLE, number, stages)
         settle.drop_written(crew, step)
         self._cluster.barrier()
-        self._resident_share = settle.resident_share(crew, step) if crew.orders.proves_residency else -1.0
+        self._resident_share = settle.resident_share(crew, step) if crew.file_system.proves_residency else -1.0
         seen = replace(seen, observed=replace(seen.observed, done_ns=monotonic_ns()), barrier_to_barrier_ns=0)
         self._keep(seen)
         return self._agree(seen)

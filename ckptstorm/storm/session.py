@@ -12,6 +12,7 @@ from ckptstorm.cluster.imports import share
 from ckptstorm.cluster.placement import Station, station
 from ckptstorm.engines import ENGINES
 from ckptstorm.errors import PlaceError
+from ckptstorm.filesystems.mount import differs, mount_of
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.storm import ground
 from ckptstorm.storm.crew import Crew
@@ -97,11 +98,24 @@ def _nothing() -> None:
     """No tick outside a storm."""
 
 
+_MOUNT_ALIKE = "mount the same file system in the same way on every node, or leave that node out"
+
+
+def _odd_mount(cluster: Cluster, orders: Orders) -> str:
+    """How this node's mount of the directory differs from rank 0's; one rank a node looks."""
+    if cluster.place.local_index:
+        return ""
+    return differs(orders.mount, mount_of(orders.directory))
+
+
 def _open_everywhere(cluster: Cluster, orders: Orders) -> int:
     """The directory, open on this rank; -1 when some rank cannot see it (rank 0 raises then)."""
     problem, root_fd = "", -1
     try:
         root_fd = ground.open_root(orders.directory, orders.storm_id)
+        difference = _odd_mount(cluster, orders)
+        if difference:
+            raise PlaceError(f"{orders.directory}: {cluster.place.host} is the odd node: {difference}", _MOUNT_ALIKE)
     except PlaceError as error:
         problem = "\n".join(error.lines())
     problems = [text for text in cluster.texts_on_rank_0(problem) if text]

@@ -89,6 +89,26 @@ def test_a_node_that_sees_another_directory_is_named(mpiexec, place):
     assert list((place / "data").iterdir()) == []
 
 
+@pytest.mark.mpi
+def test_a_node_that_mounts_it_otherwise_is_the_odd_one(mpiexec, place):
+    """The same directory, mounted with another option on one node, is refused with both options."""
+    (place / "job.toml").write_text(TINY)
+    script = place / "otherwise.sh"
+    script.write_text(
+        "#!/bin/bash\n"
+        "mount='mount --bind data data && mount -o remount,bind,noexec data; exec \"$@\"'\n"
+        '[ "$(hostname)" = 127.0.0.3 ] && exec unshare -m bash -c "$mount" x "$@"\n'
+        'exec "$@"\n'
+    )
+    script.chmod(0o755)
+    (place / "data").mkdir()
+    command = [sys.executable, "-P", "-m", "mpi4py", "-m", "ckptstorm", "run", "job.toml", "--dir", "data"]
+    ended = _mpiexec(mpiexec, *_two_nodes(), str(script), *command, cwd=place)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "127.0.0.3 is the odd node: it is mounted there with noexec, where rank 0 has nothing" in ended.stderr
+    assert list((place / "data").iterdir()) == []
+
+
 def test_launchers_are_recognised():
     """Rank and size by what Hydra, Open MPI, PMIx and Slurm tell; a batch script's shell is no rank."""
     assert launched_rank({}) is None
