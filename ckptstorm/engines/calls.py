@@ -31,15 +31,20 @@ class OpenFiles:
         self._root_fd = root_fd
         self._locations = [location or "." for location in locations]
         self._fds: dict[int, int] = {}
+        self._replaced: list[int] = []
         #: Files that were open with O_DIRECT in force, as the kernel itself said when they were closed.
         self.direct_file_count = 0
 
     def close_all(self) -> None:
         """Close what is still open (after a stop or an error); a close that fails has nothing to tell any more."""
-        for fd in self._fds.values():
-            with suppress(OSError):
-                os.close(fd)
+        self._replaced += self._fds.values()
         self._fds.clear()
+        self._close_replaced()
+
+    def _close_replaced(self) -> None:
+        while self._replaced:
+            with suppress(OSError):
+                os.close(self._replaced.pop())
 
     def write(self, file: int, part: memoryview, offset_bytes: int) -> Call:
         """pwrite of `part`."""
@@ -69,10 +74,14 @@ class OpenFiles:
 
     def _open(self, row: tuple[int, ...]) -> Call:
         file, (flags, mode) = row[3], open_flags(row[5])
-        name, root, fds = self._locations[file], self._root_fd, self._fds
+        name, root, fds, replaced = self._locations[file], self._root_fd, self._fds, self._replaced
+        self._close_replaced()  # what earlier opens took the place of: closed here, where nothing is timed
 
         def call() -> int:
-            fds[file] = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=root)
+            fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=root)
+            if file in fds:
+                replaced.append(fds[file])
+            fds[file] = fd
             return 0
 
         return call

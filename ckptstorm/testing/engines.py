@@ -73,6 +73,14 @@ class EngineContract:
         done = prepared.run(sink, 0, len(program.ops))
         return done, sink.times, prepared.finish(), sink
 
+    def test_an_open_that_is_never_closed_leaves_nothing_open(self, root: int) -> None:
+        """A path opened again and again, and left open: after `finish` the process holds no descriptor more."""
+        rows = [op(Kind.MKDIR, 0, length_bytes=0o777)] + [op(Kind.OPEN, 1, length_bytes=_WRITE)] * 5
+        program = Program(table(rows), (Path(1, ""), Path(1, "again")), ("", "step-1"))
+        before = os.listdir("/proc/self/fd")
+        done, *_ = self.run_all(Setup(root), program)
+        assert (len(before), len(rows)) == (len(os.listdir("/proc/self/fd")), done)
+
     def test_every_op_has_its_time_and_its_bytes(self, root: int) -> None:
         """Results are the bytes planned, times are ordered, the counters agree with the table."""
         program = write_program()
