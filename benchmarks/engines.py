@@ -31,11 +31,11 @@ from ckptstorm.program import OP_DTYPE, Kind, Ops, Path, Program, op, open_lengt
 from ckptstorm.sinks import KeepTimes, OpTimes
 
 _SMALL = Case("", "", ())
-_DISK = replace(_SMALL, is_direct=True, total_bytes=128 * MIB, queue_depth=32)
+_DISK = replace(_SMALL, is_direct=True, total_bytes=512 * MIB, queue_depth=32)
 _LARGE = replace(_SMALL, block_bytes=MIB, file_bytes=1 << 30)
 TMPFS = [
-    replace(_SMALL, name="4 KiB random write, sync", verb="randwrite", peers=("fio:psync",)),
-    replace(_SMALL, name="4 KiB random read, sync", verb="randread", peers=("fio:psync",)),
+    replace(_SMALL, name="4 KiB random write, sync", verb="randwrite", peers=("fio:psync", "bare")),
+    replace(_SMALL, name="4 KiB random read, sync", verb="randread", peers=("fio:psync", "bare")),
     *(
         replace(_SMALL, name=f"4 KiB {word}, {mode} 32", verb=verb, peers=(f"fio:{mode}",), mode=mode, queue_depth=32)
         for mode in ("io_uring", "libaio")

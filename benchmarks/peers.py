@@ -51,14 +51,15 @@ class Case:
 
 
 def find(peer: str) -> str:
-    """The program that a peer needs, or ""."""
-    return shutil.which(peer.split(":")[0]) or ""
+    """The program that a peer needs, or ""; a bare loop of system calls needs a compiler."""
+    name = peer.split(":")[0]
+    return shutil.which("cc" if name == "bare" else name) or ""
 
 
 def rate(peer: str, case: Case, directory: str) -> float:
     """Ops, bytes or files a second of a peer; "fio:psync" is fio with that engine."""
     program, _, engine = peer.partition(":")
-    return {"fio": _fio, "ior": _ior, "mdtest": _mdtest, "elbencho": _elbencho}[program](case, directory, engine)
+    return {"fio": _fio, "ior": _ior, "mdtest": _mdtest, "elbencho": _elbencho, "bare": _bare}[program](case, directory, engine)
 
 
 def _run(command: list[str], ranks: int = 1) -> str:
@@ -80,6 +81,16 @@ def _fio(case: Case, directory: str, engine: str) -> float:
     ]  # fmt: skip
     job = json.loads(_run(command))["jobs"][0][case.verb.removeprefix("rand")]
     return float(job["iops"] if case.is_random else job["bw_bytes"])
+
+
+def _bare(case: Case, directory: str, engine: str) -> float:
+    """No peer but the floor: the same system calls in a loop of C, compiled on first use."""
+    del engine
+    program = os.path.join(directory, "bare")
+    if not os.path.exists(program):
+        _run(["cc", "-O2", "-o", program, os.path.join(os.path.dirname(__file__), "bare.c")])
+    sizes = [case.block_bytes, case.file_bytes, case.total_bytes // case.block_bytes]
+    return float(_run([program, case.verb.removeprefix("rand"), f"{directory}/f", *map(str, sizes)]))
 
 
 def _ior(case: Case, directory: str, engine: str) -> float:
