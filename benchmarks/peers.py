@@ -59,7 +59,8 @@ def find(peer: str) -> str:
 def rate(peer: str, case: Case, directory: str) -> float:
     """Ops, bytes or files a second of a peer; "fio:psync" is fio with that engine."""
     program, _, engine = peer.partition(":")
-    return {"fio": _fio, "ior": _ior, "mdtest": _mdtest, "elbencho": _elbencho, "bare": _bare}[program](case, directory, engine)
+    runs = {"fio": _fio, "ior": _ior, "mdtest": _mdtest, "elbencho": _elbencho, "bare": _bare}
+    return runs[program](case, directory, engine)
 
 
 def _run(command: list[str], ranks: int = 1) -> str:

@@ -52,7 +52,7 @@ def _prepared(root, program, mode="sync", payload=None):
 @pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("payload", [None, Payload(1, 1)])
 def test_no_op_starts_before_it_is_due(root, mode, payload):
-    """Every start is at or after its due instant, and the last is not long after: nothing is hurried, nothing drifts."""
+    """Every start is at or after its due instant, the last not long after: nothing is hurried, nothing drifts."""
     program = _reads(100, 2 * MS)
     prepared, sink = _prepared(root, program, mode, payload), KeepTimes(101)
     origin_ns = monotonic_ns() + 10 * MS

@@ -1,4 +1,4 @@
-"""The timeline: nothing is lost between bins, bytes stand where they moved, and no phase has more bins than the limit."""
+"""The timeline: nothing is lost between bins, bytes stand where they moved, no phase has too many bins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_long_write_moves_throughout_its_time():
 
 
 def test_ops_count_where_they_end_and_failed_ones_do_not():
-    """The program of a small save, one ms an op: data ops are the writes, the rest is other, the failed sync nothing."""
+    """The program of a small save, one ms an op: data ops are writes, the rest is other, the failed sync nothing."""
     moved, data, other = timeline.spread([part(save_ops(), op4=-errno.EIO)], RELEASE_NS, 2 * MS, 4)
     assert moved.sum() == 5000
     assert data.tolist() == [0, 0, 2, 0]
