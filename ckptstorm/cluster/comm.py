@@ -262,7 +262,7 @@ def _told_to_all(comm: MPI.Intracomm) -> Told | None:
     return told if is_told[0] else None
 
 
-def _of_node(comm: MPI.Intracomm, told: Told | None) -> MPI.Intracomm:
+def _of_node(comm: MPI.Intracomm, told: Told | None) -> MPI.Comm:
     """The ranks of this node, in the order of their local ranks."""
     if told is None:
         return comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
