@@ -34,7 +34,7 @@ RANK_0_ONLY = {
     "rich": ("report",),
     "jinja2": ("batch", "report"),
     "h5py": ("record",),
-    "pandas": (),
+    "pandas": ("report",),
 }
 MODULE_LINES, FUNCTION_LINES, PARAMETERS = 300, 50, 6
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure.histogram import order_statistic
+from ckptstorm.measure.rows import Rows
 from ckptstorm.program import Kind
 from ckptstorm.record.record import PhaseRecord, StormRecord
 
@@ -49,24 +50,37 @@ def stragglers(phase: PhaseRecord, record: StormRecord) -> tuple[Straggler, ...]
     rows = phase.rows
     if not len(rows):
         return ()
-    done = np.flatnonzero(rows["durable_ns"] >= 0)
-    times = np.asarray(rows["durable_ns"][done] - rows["release_ns"].min(), dtype=np.int64)
-    if not len(done):
-        return ()
-    median = max(order_statistic(times, 0.5), 1)
-    is_late = (times > STRAGGLER_MULTIPLE * median) & (times - median > STRAGGLER_EXCESS_NS)
-    slowest = sorted(np.flatnonzero(is_late).tolist(), key=lambda index: -int(times[index]))[:STRAGGLERS_KEPT]
-    spent = time_by_cause(phase)
+    times = np.asarray(rows["durable_ns"] - rows["release_ns"].min(), dtype=np.int64)
+    median = _median_ns(rows)
+    slowest = sorted(np.flatnonzero(late(rows)).tolist(), key=lambda index: -int(times[index]))[:STRAGGLERS_KEPT]
+    spent = time_by_cause(phase) if slowest else {}
     return tuple(
         Straggler(
-            int(rows["rank"][done[index]]),
-            host_of(record, int(rows["node"][done[index]])),
+            int(rows["rank"][index]),
+            host_of(record, int(rows["node"][index])),
             int(times[index]) / NS_PER_S,
             int(times[index]) / median,
-            *_cause(spent, int(done[index]), int(times[index]) - median),
+            *_cause(spent, index, int(times[index]) - median),
         )
         for index in slowest
     )
+
+
+def late(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows are those of stragglers; a rank that was never durable is none: it has no time."""
+    if not len(rows):
+        return np.zeros(0, dtype=np.bool_)
+    times = np.asarray(rows["durable_ns"] - rows["release_ns"].min(), dtype=np.int64)
+    median = _median_ns(rows)
+    is_late = (times > STRAGGLER_MULTIPLE * median) & (times - median > STRAGGLER_EXCESS_NS)
+    return np.asarray(is_late & (rows["durable_ns"] >= 0))
+
+
+def _median_ns(rows: Rows) -> int:
+    """The median rank's time, of those that were durable; at least 1."""
+    durable = rows["durable_ns"]
+    times = np.asarray(durable[durable >= 0] - rows["release_ns"].min(), dtype=np.int64)
+    return max(order_statistic(times, 0.5), 1)
 
 
 def host_of(record: StormRecord, node: int) -> str:
