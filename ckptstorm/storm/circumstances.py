@@ -30,6 +30,7 @@ class Request:
         directory, results: --dir and --results.
         keeps_files: --keep-files.
         command: the command line, for the record.
+        metrics: a file for live numbers; "" for none.
     """
 
     job: Job
@@ -38,6 +39,7 @@ class Request:
     results: str
     keeps_files: bool
     command: str
+    metrics: str = ""
 
 
 def blank_record(

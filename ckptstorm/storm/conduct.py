@@ -26,6 +26,7 @@ from ckptstorm.storm import ground
 from ckptstorm.storm.check import check
 from ckptstorm.storm.circumstances import Request, blank_record
 from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.live_metrics import LiveMetrics, both
 from ckptstorm.storm.lookout import LookOut
 from ckptstorm.storm.lowered import lowered, programs_of
 from ckptstorm.storm.manifest import Manifest
@@ -33,6 +34,7 @@ from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
 from ckptstorm.storm.session import order, stations, take_part, tell
+from ckptstorm.storm.watch import LookOut as Look
 from ckptstorm.storm.watch import StopSignals
 
 Ended = Literal["complete", "storage_failed", "lost_rank", "interrupted"]
@@ -78,6 +80,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     _make_results(request.results)
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
+    metrics = LiveMetrics(request.metrics, directory, storm_id, cluster.rank_count) if request.metrics else None
     claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
     try:
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
@@ -92,10 +95,15 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             preflight.mount,
         )
         order(cluster, orders)
-        outcome = _take_part(cluster, orders, signals, recorder, hosts)
+        if metrics is not None:
+            recorder.tell = metrics.take
+        outcome = _take_part(cluster, orders, signals, recorder, hosts, metrics)
     except PlaceError:
         ground.give_back(claimed)
         raise
+    finally:
+        if metrics is not None:
+            metrics.end()
     return _finish(claimed, recorder, request, outcome)
 
 
@@ -113,13 +121,20 @@ def _stations(cluster: Cluster) -> list[Station]:
     return stations(cluster)
 
 
-def _take_part(cluster: Cluster, orders: Orders, signals: StopSignals, recorder: Recorder, hosts: list[str]) -> Outcome:
+def _take_part(
+    cluster: Cluster,
+    orders: Orders,
+    signals: StopSignals,
+    recorder: Recorder,
+    hosts: list[str],
+    metrics: LiveMetrics | None,
+) -> Outcome:
     look_outs: list[LookOut] = []
 
-    def make(crew: Crew) -> LookOut:
+    def make(crew: Crew) -> Look:
         namer = _OpNamer(crew)
         look_outs.append(LookOut(int(orders.job.storm.timeout), lambda rank: hosts[rank], namer.name))
-        return look_outs[0]
+        return look_outs[0] if metrics is None else both(metrics.look, look_outs[0])
 
     try:
         return take_part(cluster, orders, signals, recorder, make)

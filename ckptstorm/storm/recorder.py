@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Recorder:
         record: all that is known by now.
         folder: where the result will be.
         problem: why a record could not be written; the storm goes on, and says so at its end.
+        tell: who else hears of a finished phase.
     """
 
     def __init__(self, blank: StormRecord, results: str) -> None:
@@ -33,10 +35,12 @@ class Recorder:
         self.folder = Path(results) / blank.storm_id
         self._partial = Path(results) / f"{blank.storm_id}.partial"
         self.problem = ""
+        self.tell: Callable[[PhaseRecord, StormRecord], None] = _nobody
 
     def take(self, phase: PhaseRecord) -> None:
         """Add a finished phase; after a restore, journal."""
         self.record = replace(self.record, phases=(*self.record.phases, phase))
+        self.tell(phase, self.record)
         if phase.phase == Phase.RESTORE and not self.problem:
             try:
                 self.journal()
@@ -83,6 +87,10 @@ class Recorder:
         self.problem = ""
         _remove(self._partial)
         return self.folder
+
+
+def _nobody(phase: PhaseRecord, record: StormRecord) -> None:
+    """Without metrics, nobody hears of a finished phase."""
 
 
 def _remove(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -27,15 +28,15 @@ def seconds(text: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
-def write_new(path: str, text: str) -> None:
-    """Write a text file that must not exist yet: nothing of the user's is ever overwritten.
+def write_new(path: str, pieces: Iterable[str]) -> None:
+    """Write a text file, piece by piece, that must not exist yet: nothing of the user's is ever overwritten.
 
     Raises:
         PlaceError: it exists, or cannot be written.
     """
     try:
         with Path(path).open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(pieces)
     except FileExistsError:
         raise PlaceError(f"{path} exists, and is not overwritten", "name a new file, or remove it first") from None
     except OSError as error:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @options.DIR
 @options.RESULTS
 @click.option("--keep-files", is_flag=True, help="Leave the last checkpoints; `ckptstorm clean` removes them.")
+@click.option("--metrics", metavar="FILE", default="", help="Keep live numbers in this file, as OpenMetrics text.")
 @options.SET
 @options.JSON
 @click.pass_obj
@@ -50,7 +51,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     from ckptstorm.storm.conduct import conduct
 
     command = shlex.join(["ckptstorm", *sys.argv[1:]])
-    request = Request(job, text, asked["directory"], asked["results"], asked["keep_files"], command)
+    request = Request(job, text, asked["directory"], asked["results"], asked["keep_files"], command, asked["metrics"])
     conducted = conduct(cluster, request)
     if asked["as_json"]:
         click.echo(json.dumps(stormjson.to_json(conducted.record)))

@@ -1,0 +1,161 @@
+"""A record that may be given away: hosts, paths, accounts and words of people gone, every number whole.
+
+What is kept is a list, not what is removed: a fact that a later version adds is left out until somebody has thought
+about it. Host names and paths that stand inside sentences are replaced there, and looked for once more at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ckptstorm.errors import PlaceError
+from ckptstorm.measure.failure import Failure
+from ckptstorm.record import settings, stormjson
+from ckptstorm.record.record import MismatchSeen, Node, PhaseRecord, StormRecord
+from ckptstorm.record.tomltext import tables
+
+#: Facts of the environment that say nothing of who or where.
+_KEPT = ("engine", "direct", "started", "ended", "cpu_count")
+_KEPT_OF_MOUNT = ("type", "block_size_bytes", "size_bytes", "free_bytes")
+_KEPT_OF_ALLOCATION = ("scheduler", "ranks_per_node", "tasks_per_node", "cpus_per_node", "gpus_per_node", "mpi")
+#: A mount option without an address or a name in it: a word, or a number with its unit.
+_PLAIN_OPTION = re.compile(r"[a-z][a-z0-9_]*(=[0-9]+[kKmMgG]?)?\Z")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
+_DIRECTORY, _SOURCE, _MOUNT = "/directory-under-test", "mount-source", "/mount"
+
+
+def anonymous(record: StormRecord) -> StormRecord:
+    """The same storm without a word of where it ran.
+
+    Raises:
+        PlaceError: a host name or path of the record was found again afterwards, so it must not be given away.
+    """
+    places = _places(record)
+    words = _longest_first(places | _accounts(record))
+    job = _cleaned(record.job, places)
+    made = replace(
+        record,
+        job=job,
+        job_text=f"# An anonymous copy: the resolved job, without the words of who wrote it.\n\n{tables(job)}",
+        environment=_environment(record.environment),
+        nodes=tuple(Node(_node_name(index), node.rank_count) for index, node in enumerate(record.nodes)),
+        phases=tuple(_phase(phase, words) for phase in record.phases),
+        ended_because=_without(record.ended_because, words),
+    )
+    said = "\n".join([*_texts(stormjson.to_json(made)), made.job_text])
+    left = [word for word in places if re.search(_pattern(word), said)]
+    if left:
+        raise PlaceError(
+            f"the copy of {record.storm_id} would still name {left[0]!r}, so it was not made",
+            "look through ckptstorm export --csv, and give that away",
+        )
+    return made
+
+
+def _places(record: StormRecord) -> dict[str, str]:
+    """Hosts and paths, and what stands for each."""
+    words: dict[str, str] = {}
+    for index, node in enumerate(record.nodes):
+        words |= {node.host.partition(".")[0]: _node_name(index), node.host: _node_name(index)}
+    environment = record.environment
+    words |= {
+        settings.text(environment, "mount", "source"): _SOURCE,
+        settings.text(environment, "mount", "path"): _MOUNT,
+        settings.text(environment, "directory"): _DIRECTORY,
+    }
+    return _longest_first(words)
+
+
+def _accounts(record: StormRecord) -> dict[str, str]:
+    """Names that a batch system gave or was given; they can only stand in sentences."""
+    names = ("account", "job_name", "partition", "reservation", "cluster", "node_list", "step_node_list", "qos")
+    allocation = settings.table(record.environment, "allocation")
+    return {settings.text(allocation, name): name.replace("_", "-") for name in names}
+
+
+def _longest_first(words: dict[str, str]) -> dict[str, str]:
+    """So that none is replaced in part; words that name nobody are left out, for every record has them."""
+    kept = {word: instead for word, instead in words.items() if len(word) > 1 and word not in _COMMON}
+    return dict(sorted(kept.items(), key=lambda pair: -len(pair[0])))
+
+
+_COMMON = frozenset({"localhost", "tmpfs", "overlay", "none", "/tmp", "normal", "default", "job", "node", "rank"})
+
+
+def _node_name(index: int) -> str:
+    return f"node-{index + 1:04d}"
+
+
+def _pattern(word: str) -> str:
+    """The word alone, not as a part of another one."""
+    return rf"(?<![A-Za-z0-9_-]){re.escape(word)}(?![A-Za-z0-9_-])"
+
+
+def _without(text: str, words: Mapping[str, str]) -> str:
+    for word, instead in words.items():
+        text = re.sub(_pattern(word), instead, text)
+    return re.sub(r"(?<![A-Za-z0-9_.<>-])/[^\s'\",;)]+", _path, text)
+
+
+def _path(match: re.Match[str]) -> str:
+    """An absolute path: inside the directory under test the names are the framework's; else only that there was one."""
+    return match[0] if match[0].startswith(_DIRECTORY) else "/path"
+
+
+def _cleaned(value: Any, words: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _cleaned(each, words) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(each, words) for each in value]
+    return _without(value, words) if isinstance(value, str) else value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in a tree of plain values, keys aside: they are ours."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def _environment(environment: dict[str, Any]) -> dict[str, Any]:
+    mount = settings.table(environment, "mount")
+    options = settings.text(environment, "mount", "options").split(",")
+    versions = settings.table(environment, "versions")
+    kept = {name: environment[name] for name in _KEPT if name in environment}
+    plain = {name: found[0] for name in versions if (found := _VERSION.search(str(versions[name])))}
+    allocation = settings.table(environment, "allocation")
+    return kept | {
+        "mount": {name: mount[name] for name in _KEPT_OF_MOUNT if name in mount}
+        | {
+            "source": _SOURCE,
+            "path": _MOUNT,
+            "options": ",".join(each for each in options if _PLAIN_OPTION.match(each)),
+        },
+        "directory": _DIRECTORY,
+        "versions": plain,
+        "allocation": {name: allocation[name] for name in _KEPT_OF_ALLOCATION if name in allocation},
+        "anonymous": True,
+    }
+
+
+def _phase(phase: PhaseRecord, words: Mapping[str, str]) -> PhaseRecord:
+    return replace(
+        phase,
+        failures=tuple(_failure(each, words) for each in phase.failures),
+        mismatches=tuple(
+            MismatchSeen(each.rank, _without(each.host, words), _without(each.sentence, words))
+            for each in phase.mismatches
+        ),
+    )
+
+
+def _failure(failure: Failure, words: Mapping[str, str]) -> Failure:
+    return replace(failure, host=_without(failure.host, words), file=_without(failure.file, words))
