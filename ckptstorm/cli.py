@@ -22,6 +22,7 @@ VERBS = {
     "run": Entry("ckptstorm.verbs.run:run", "Run a storm: a job file, or the name of one of `list jobs`."),
     "plan": Entry("ckptstorm.verbs.plan:plan", "What a storm would write and read, without a disk."),
     "check": Entry("ckptstorm.verbs.check:check", "Would this storm run here? Nothing is written."),
+    "sbatch": Entry("ckptstorm.verbs.sbatch:sbatch", "A batch script for a job on a site; submit it, wait for it."),
     "report": Entry("ckptstorm.verbs.report:report", "Show a result folder."),
     "compare": Entry("ckptstorm.verbs.compare:compare", "Is it better or worse than before, or can it not be told?"),
     "size": Entry("ckptstorm.verbs.size:size", "How often to save, what it costs, and what bandwidth would do."),

@@ -265,5 +265,5 @@ def _told_to_all(comm: MPI.Intracomm) -> Told | None:
 def _of_node(comm: MPI.Intracomm, told: Told | None) -> MPI.Comm:
     """The ranks of this node, in the order of their local ranks."""
     if told is None:
-        return comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-    return comm.Split(told.node_id, key=told.local_id if told.local_id >= 0 else comm.rank)
+        return MPI.Intracomm(comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank))
+    return MPI.Intracomm(comm.Split(told.node_id, key=told.local_id if told.local_id >= 0 else comm.rank))

@@ -34,7 +34,7 @@ class Styled:
 
 def render(record: StormRecord) -> str:
     """The report as plain text, each line at most `WIDTH` characters."""
-    return "".join(f"{line.text}\n" for line in lines(record))
+    return render_sections(sections(record))
 
 
 def print_to(console: Console, record: StormRecord) -> None:

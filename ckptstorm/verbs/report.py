@@ -6,9 +6,10 @@ import json
 
 import click
 
+from ckptstorm.errors import EXIT_NOT_MET
 from ckptstorm.record import files, stormjson
 from ckptstorm.record.verdict import verdict
-from ckptstorm.report import terminal
+from ckptstorm.report import scaling, terminal
 from ckptstorm.verbs import options
 
 
@@ -16,7 +17,11 @@ from ckptstorm.verbs import options
 @click.argument("folder", metavar="DIR")
 @options.JSON
 def report(folder: str, as_json: bool) -> int:  # noqa: FBT001 - a flag of the command line
-    """Show a result folder (or what a lost storm left: DIR.partial)."""
+    """Show a result folder (or what a lost storm left: DIR.partial); of a folder of them, the scaling table."""
+    if scaling.is_folder_of_folders(folder):
+        found = scaling.scaling(folder)
+        click.echo(json.dumps(found.data()) if as_json else terminal.render_sections(scaling.sections(found)))
+        return max((row.exit_code for row in found.rows), default=EXIT_NOT_MET)
     record = files.load(folder)
     click.echo(json.dumps(stormjson.to_json(record)) if as_json else terminal.render(record))
     return verdict(record).exit_code

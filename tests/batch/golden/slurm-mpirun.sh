@@ -1,0 +1,40 @@
+#!/bin/bash
+# storm-laptop: rendered by ckptstorm VERSION.
+# Time limit 8 min: 3 rounds of 1.40 GiB saved at 9.31 GiB/s and 1.52 GiB restored at 9.31 GiB/s (as the site says), times 2, and 120 s for the signal.
+#SBATCH --job-name=storm-laptop
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --time=8
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --output=/home/u/results/%x-%j.log
+# A storm that a requeue started again would meet its own files.
+#SBATCH --no-requeue
+# Before the limit the storm is told to end in order: it keeps its results and cleans up.
+#SBATCH --signal=B:USR1@120
+
+set -uo pipefail
+
+# --- Software
+results=/home/u/results
+mkdir -p -- "$results" || exit 2
+# Each storm has a directory of its own; it makes and removes it itself.
+directory=/scratch/storm/storm-"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}"
+
+storm=(ckptstorm)
+
+# --- launch NODES RANKS ARGUMENTS...: the storm's ranks; $ended is how they ended.
+ended=0
+launch() {
+  mpirun -n "$2" --map-by core "${storm[@]}" "${@:3}" &
+  await $!
+}
+# Wait for the launcher, and pass a signal on to it: it tells the ranks, which end in order.
+await() {
+  trap "kill -TERM $1" TERM USR1
+  while wait "$1"; ended=$?; kill -0 "$1" 2>/dev/null; do :; done
+}
+
+launch 2 16 \
+  run laptop --dir "$directory" --results "$results"
+exit "$ended"

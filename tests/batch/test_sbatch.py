@@ -1,0 +1,137 @@
+"""`ckptstorm sbatch` on a real Slurm: from a job file to a batch job and back to the report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY, Ended
+from tests.services.slurm import Slurm
+
+pytestmark = [pytest.mark.mpi, pytest.mark.io]
+CKPTSTORM = (sys.executable, "-P", "-m", "ckptstorm")
+SITE = f"""
+[allocation]
+ranks_per_node = 2
+exclusive = false
+signal_before = "{{signal}}"
+[software]
+command = "{Path(sys.executable).parent}/ckptstorm"
+"""
+
+
+def sbatch(cluster: Slurm, place: Path, *arguments: str, job: str = TINY, site: str = SITE) -> Ended:
+    """Run `ckptstorm sbatch job.toml --site site.toml ARGUMENTS` on a node of the cluster that may submit."""
+    (place / "job.toml").write_text(job)
+    (place / "site.toml").write_text(site.replace("{signal}", "2min"))
+    command = [*CKPTSTORM, "sbatch", "job.toml", "--site", "site.toml", *arguments]
+    ended = subprocess.run(
+        command, cwd=place, env=cluster.environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def told(folder: Path) -> dict:
+    """The summary in a result folder."""
+    return json.loads((folder / "storm.json").read_text())
+
+
+def results_below(folder: Path) -> list[Path]:
+    """Finished result folders."""
+    return sorted(path.parent for path in folder.glob("*/storm.json") if not path.parent.name.endswith(".partial"))
+
+
+def test_from_a_job_file_to_the_report(cluster, place):
+    """One command: the job runs on two nodes, its report is shown, its directory is gone."""
+    ended = sbatch(cluster, place, "--ranks", "4", "--wait")
+    assert ended.code in (0, 1), ended.said  # 1: this machine's client may be the limit
+    job, _, report = ended.out.partition("\n")
+    assert "Allocation" in report
+    assert f"slurm {job} in ckptstorm, all" in report
+    (folder,) = results_below(place / "results")
+    record = told(folder)
+    assert record["ended"] == "complete"
+    assert record["world"] == {"ranks": 4, "nodes": 2}
+    bound = record["environment"]["allocation"]["bindings"]
+    assert [one["cpus"].count("-") for one in bound] == [0] * len(bound)  # --cpu-bind=cores: one core a rank
+    assert not (place / "ckptstorm-data").exists()
+
+
+def test_submit_prints_the_job_id_and_a_refusal_is_told(cluster, place):
+    """`--submit` returns at once; what sbatch refuses comes in its own words; without Slurm it is said."""
+    ended = sbatch(cluster, place, "--ranks", "2", "--submit")
+    assert ended.code == 0, ended.said
+    assert cluster.wait(ended.out.strip()) in ("COMPLETED", "FAILED")
+    assert (place / f"results/storm-job-{ended.out.strip()}.log").exists()
+    wrong = sbatch(cluster, place, "--ranks", "2", "--submit", site=SITE.replace("[soft", "partition='no'\n[soft"))
+    assert wrong.code == 2
+    assert "sbatch refused: " in wrong.err and "nvalid partition" in wrong.err
+
+
+def test_a_job_that_leaves_no_result_is_told_with_its_log(cluster, place):
+    """The command is not there on the node: exit code 2, and the log's last words."""
+    ended = sbatch(cluster, place, "--ranks", "2", "--wait", site=SITE.replace("/ckptstorm", "/no-such-ckptstorm"))
+    assert ended.code == 2
+    assert "left no result: see " in ended.err
+    assert "no-such-ckptstorm" in ended.err
+
+
+def test_a_sweep_of_four_and_what_is_there_is_not_run_again(cluster, place):
+    """A job array of four storms on one and on two nodes; the table; a stopped array goes on where it stopped."""
+    sweep = ("--sweep", "ranks=2,4", "--sweep", "io.durability=layout,none")
+    ended = sbatch(cluster, place, *sweep, "--wait")
+    assert "4 storms; they differ in ranks, io.durability" in ended.out, ended.said
+    folders = sorted(path for path in (place / "results").iterdir() if path.is_dir())
+    assert [folder.name for folder in folders] == [
+        f"ranks={ranks}+io.durability={how}" for ranks in (2, 4) for how in ("layout", "none")
+    ]
+    finished = {folder.name: [path.name for path in results_below(folder)] for folder in folders}
+    assert all(len(names) == 1 for names in finished.values())
+    assert told(results_below(folders[2])[0])["world"] == {"ranks": 4, "nodes": 2}
+    # One of them was cut off: only that one is run again.
+    (cut,) = results_below(folders[1])
+    text = (cut / "storm.json").read_text()
+    (cut / "storm.json").write_text(text.replace('"ended": "complete"', '"ended": "interrupted"'))
+    again = sbatch(cluster, place, *sweep, "--submit")
+    assert len(again.out.split()) == 1
+    cluster.wait(again.out.strip())
+    assert [len(results_below(folder)) for folder in folders] == [1, 2, 1, 1]
+    assert sbatch(cluster, place, *sweep, "--submit").out == ""
+    table = subprocess.run([*CKPTSTORM, "report", "results", "--json"], cwd=place, capture_output=True, check=False)
+    assert {row["varied"]["io.durability"] for row in json.loads(table.stdout)["storms"]} == {"layout", "none"}
+
+
+LONG = TINY.replace("rounds = 1", 'rounds = 10000\ninterval = "50ms"')
+
+
+def _log(place: Path, job: str) -> str:
+    return (place / f"results/storm-job-{job}.log").read_text()
+
+
+def _underway(place: Path, job: str) -> None:
+    """Until the storm has finished a round."""
+    end = time.monotonic() + 60
+    while not list((place / "results").glob("*.partial")):
+        assert time.monotonic() < end, _log(place, job)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_scancel_ends_a_storm_in_order(cluster, place, launcher):
+    """The storm is told, keeps its finished rounds, and leaves no file."""
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    mpirun = f'[launch]\nlauncher = "mpirun"\ncommand = "{mpiexec}"\narguments = ["-iface", "lo"]\n'
+    job = sbatch(
+        cluster, place, "--ranks", "4", "--submit", job=LONG, site=SITE + mpirun * (launcher == "mpirun")
+    ).out.strip()
+    _underway(place, job)
+    cluster.command("scancel", job)
+    cluster.wait(job)
+    (folder,) = results_below(place / "results")
+    assert told(folder)["ended"] == "interrupted", _log(place, job)
+    assert not (place / "ckptstorm-data").exists()
