@@ -26,7 +26,7 @@ VERBS = {
     "report": Entry("ckptstorm.verbs.report:report", "Show a result folder."),
     "compare": Entry("ckptstorm.verbs.compare:compare", "Is it better or worse than before, or can it not be told?"),
     "size": Entry("ckptstorm.verbs.size:size", "How often to save, what it costs, and what bandwidth would do."),
-    "export": Entry("ckptstorm.verbs.export:export", "A result in another form: traces, metrics, an anonymous copy."),
+    "export": Entry("ckptstorm.verbs.export:export", "In another form: tables, traces, metrics, a copy for strangers."),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
     "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, jobs."),
 }

@@ -15,6 +15,8 @@ from ckptstorm.verbs.kinds import write_new
 
 @click.command()
 @click.argument("folder", metavar="DIR")
+@click.option("--csv", metavar="NEW_DIR", help="The frames of ckptstorm.load as CSV files, one a frame (needs pandas).")
+@click.option("--json-lines", metavar="FILE", help="The same as one JSON object a row (needs pandas).")
 @click.option("--perfetto", metavar="FILE", help="A trace for ui.perfetto.dev: a track a rank, a slice a phase.")
 @click.option("--openmetrics", metavar="FILE", help="Gauges as OpenMetrics text.")
 @click.option("--anonymous", metavar="NEW_DIR", help="A copy without hosts, paths and accounts, all numbers whole.")
@@ -23,6 +25,8 @@ def export(folder: str, **asked: Any) -> int:
     if not any(asked.values()):
         raise click.UsageError("in which form? See ckptstorm export --help")
     record = files.load(folder)
+    if asked["csv"] or asked["json_lines"]:
+        _tables(folder, asked)
     if asked["perfetto"]:
         from ckptstorm.report import perfetto
 
@@ -37,6 +41,17 @@ def export(folder: str, **asked: Any) -> int:
         files.write(anonymous(record), asked["anonymous"])
         _told(asked["anonymous"])
     return EXIT_MET
+
+
+def _tables(folder: str, asked: dict[str, Any]) -> None:
+    from ckptstorm.report import frames, tabular
+
+    loaded = frames.load(folder)
+    if asked["csv"]:
+        tabular.write_csv(loaded, asked["csv"])
+        _told(asked["csv"])
+    if asked["json_lines"]:
+        _write(asked["json_lines"], tabular.json_lines(loaded))
 
 
 def _write(path: str, pieces: Iterable[str]) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pandas
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+import ckptstorm as ckptstorm_package
 from ckptstorm.record import files
+from ckptstorm.report.frame_columns import COLUMNS
 from tests.record import synthetic
 from tests.record.synthetic import Make
 
@@ -33,6 +36,24 @@ def test_each_form_is_written(ckptstorm, place):
     }
     assert worst["1"] > 4 > worst["0.5"]
     assert ckptstorm("report", "copy").code == ckptstorm("report", "storm").code
+
+
+def test_tables_are_the_frames(ckptstorm, place):
+    """CSV files and JSON lines hold the rows and columns of ckptstorm.load, to the last digit."""
+    folder = _folder(place)
+    ended = ckptstorm("export", folder, "--csv", "tables", "--json-lines", "rows.jsonl")
+    assert ended.code == 0, ended.said
+    frames = ckptstorm_package.load(place / folder)
+    lines = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    for name in COLUMNS:
+        frame, told = getattr(frames, name), pandas.read_csv(place / "tables" / f"{name}.csv")
+        assert list(told.columns) == list(frame.columns)
+        assert len(told) == len(frame) == sum(line["frame"] == name for line in lines)
+    ranks = [line for line in lines if line["frame"] == "ranks"]
+    assert [line["durable_ns"] for line in ranks] == frames.ranks.durable_ns.tolist()
+    seconds = pandas.read_csv(place / "tables" / "phases.csv").seconds
+    assert seconds.tolist() == frames.phases.seconds.tolist()
+    assert ckptstorm("export", folder, "--csv", "tables").code == 2
 
 
 def test_the_standard_output_and_what_exists(ckptstorm, place):
