@@ -29,10 +29,14 @@ class ClockOffset:
     Attributes:
         offset_ns: rank 0's clock − this rank's clock.
         uncertainty_ns: the offset is within ± this; 0 where it is the same clock.
+        measured_by: the lowest rank that reads this clock; it measured the offset.
+        is_one: all ranks read one and the same clock.
     """
 
     offset_ns: int = 0
     uncertainty_ns: int = 0
+    measured_by: int = 0
+    is_one: bool = True
 
 
 def measure_offset(cluster: Cluster, clock: Clock = monotonic_ns) -> ClockOffset:
@@ -45,7 +49,7 @@ def measure_offset(cluster: Cluster, clock: Clock = monotonic_ns) -> ClockOffset
         found[:] = _climb(cluster, leaders, clock)
     everyone = np.empty((cluster.rank_count, 2), dtype=np.int64)
     cluster.wait(cluster.comm.Iallgather(found, everyone))
-    return ClockOffset(int(everyone[my_leader][0]), int(everyone[my_leader][1]))
+    return ClockOffset(int(everyone[my_leader][0]), int(everyone[my_leader][1]), my_leader, is_one=False)
 
 
 def clock_name() -> bytes:

@@ -9,6 +9,7 @@
     /latency_counts   the histograms: measure/histogram.py
     /timelines        one row a phase that has a timeline: which rows of /timeline are its own
     /timeline         bytes and ops by node and short stretch of time: measure/timeline.py
+    /clocks           one row a phase and clock that is not rank 0's: measure/clocks.py
     /node_of_rank
 
 Metadata carry the checksums of HDF5's newer format, data those of its fletcher32 filter.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.histogram import BUCKET_COUNT
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
-from ckptstorm.measure.timeline import BIN_DTYPE, Timeline
-from ckptstorm.record import checks, timelines
+from ckptstorm.measure.timeline import BIN_DTYPE
+from ckptstorm.record import checks, clocktable, timelines
 from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
 
 Table = NDArray[Any]
@@ -78,10 +79,11 @@ TABLES = {
     "latency_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
     "timelines": TableShape(timelines.TIMELINES_DTYPE, 0, 1 << 20),
     "timeline": TableShape(BIN_DTYPE, 0, 1 << 26),
+    "clocks": TableShape(clocktable.CLOCKS_DTYPE, 0, 1 << 25),
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
 }
 #: Tables that came later, and may be absent: nothing was gathered then.
-LATER = frozenset({"timelines", "timeline"})
+LATER = frozenset({"timelines", "timeline", "clocks"})
 #: What is large and not always wanted, by what `read` and `files.load` call it.
 PARTS = {"kind_ns": ("kind_ns",), "timeline": ("timelines", "timeline")}
 #: Bytes of all tables together that a reader is ready to hold.
@@ -155,7 +157,9 @@ def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays
     if why:
         raise _damaged(path, why)
     moved_when = timelines.from_tables(tables["timelines"], tables["timeline"], len(tables["phases"]))
-    phases = tuple(_phase(row, tables, when) for row, when in zip(tables["phases"], moved_when, strict=True))
+    clocks = clocktable.from_table(tables["clocks"], len(tables["phases"]))
+    each = zip(tables["phases"], moved_when, clocks, strict=True)
+    phases = tuple(replace(_phase(row, tables), timeline=when, clocks=its_clocks) for row, when, its_clocks in each)
     return Arrays(phases, tuple(tables["node_of_rank"].tolist()))
 
 
@@ -184,6 +188,7 @@ def _tables(record: StormRecord) -> dict[str, Table]:
         "latency_counts": _stack([latency.counts for latency in latencies], "latency_counts"),
         "timelines": moved_when,
         "timeline": bins,
+        "clocks": clocktable.to_table([phase.clocks for phase in record.phases]),
         "node_of_rank": np.array(record.node_of_rank, dtype="<i4"),
     }
 
@@ -240,7 +245,7 @@ def _check_shapes(file: Any, path: Path, names: Collection[str]) -> None:
             raise _damaged(path, f'the table "{name}" claims {data.shape[0]:,} rows, more than any storm has')
 
 
-def _phase(row: np.void, tables: dict[str, Table], moved_when: Timeline) -> PhaseRecord:
+def _phase(row: np.void, tables: dict[str, Table]) -> PhaseRecord:
     rows = slice(int(row["row_first"]), int(row["row_first"] + row["row_count"]))
     keys = slice(int(row["key_first"]), int(row["key_first"] + row["key_count"]))
     named = tables["latency_keys"][keys]
@@ -251,7 +256,7 @@ def _phase(row: np.void, tables: dict[str, Table], moved_when: Timeline) -> Phas
     phase, first = checks.phase(int(row["phase"])), int(row["kind_first"])
     kind_ns = tables["kind_ns"][first : first + int(row["row_count"])] if first >= 0 else tables["kind_ns"][:0]
     its_rows = tables["phase_rows"][rows]
-    return PhaseRecord(phase, int(row["round"]), its_rows, latency, kind_ns=kind_ns, timeline=moved_when, **fields)
+    return PhaseRecord(phase, int(row["round"]), its_rows, latency, kind_ns=kind_ns, **fields)
 
 
 def _damaged(path: Path, why: str) -> PlaceError:

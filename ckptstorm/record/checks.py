@@ -11,7 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.latency import ALL_KEYS, LatencyKey
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
-from ckptstorm.record import timelines
+from ckptstorm.record import clocktable, timelines
 from ckptstorm.record.record import SCHEMA
 from ckptstorm.units import TIME_LIMIT_NS
 
@@ -22,8 +22,10 @@ _SUM_LIMIT = float(1 << 62)
 #: Columns that may be below zero: -1 says that it did not happen, and corrected clocks start a little early.
 _SIGNED = frozenset(
     {"release_ns", "first_op_ns", "durable_ns", "committed_ns", "done_ns", "round", "drain_ns", "kind_first",
-     "size_class", "resident_share"}
+     "size_class", "resident_share", "offset_ns", "drift_ns"}
 )  # fmt: skip
+#: Columns that nobody adds up: two nodes that were started a year apart have clocks a year apart.
+_NEVER_SUMMED = frozenset({"offset_ns"})
 _KEY_NAMES = frozenset((int(key.kind), key.size_class) for key in ALL_KEYS)
 
 
@@ -61,6 +63,7 @@ def impossible(tables: dict[str, Table], node_count: int) -> str:
         or _impossible_keys(tables)
         or _impossible_ranks(tables, node_count)
         or timelines.impossible(tables["timelines"], tables["timeline"], len(tables["phases"]), node_count)
+        or clocktable.impossible(tables["clocks"], len(tables["phases"]), len(tables["node_of_rank"]))
     )
 
 
@@ -84,7 +87,8 @@ def _impossible_column(values: Table, column: str) -> str:
         return "a negative number"
     furthest = max(-least, most)
     # The sum itself is only taken where it could be too large.
-    if furthest * values.size >= _SUM_LIMIT and np.abs(values.astype(np.float64)).sum() >= _SUM_LIMIT:
+    is_summed = column not in _NEVER_SUMMED
+    if is_summed and furthest * values.size >= _SUM_LIMIT and np.abs(values.astype(np.float64)).sum() >= _SUM_LIMIT:
         return "numbers that no storm can reach"
     if column.endswith("_ns") and furthest > TIME_LIMIT_NS:
         return "a time of more than ten years"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ckptstorm.clock import NS_PER_S
+from ckptstorm.measure.clocks import no_clocks
 from ckptstorm.measure.rows import STATE_SYNC_DUE, STATE_SYNCED, Phase
 from ckptstorm.record import settings
 from ckptstorm.record.record import PhaseRecord, Receipt, StormRecord
@@ -142,15 +143,13 @@ def _self(record: StormRecord, summaries: Summaries) -> Receipt:
 
 
 def _clock(record: StormRecord, summaries: Summaries) -> Receipt:
-    uncertainty = max((phase.clock_uncertainty_ns for phase in record.phases), default=0)
     measured = [s for s in summaries if s.is_measured]
     if not measured:
         return Receipt("none", "no measured phase was finished")
     late = max(s.skew_max_s for s in measured)
     checked = [s.clock for s in measured if s.clock.is_taken]
     wrong = [check for check in checked if not check.agrees]
-    known = f"clocks are known to ± {time_text(uncertainty)}" if len(record.nodes) > 1 else "one node has one clock"
-    skew = f"ranks started within {time_text(late * NS_PER_S)} of one another, {known}"
+    skew = f"ranks started within {time_text(late * NS_PER_S)} of one another, {_clocks_sentence(record)}"
     if wrong:
         gap = max(wrong, key=lambda check: abs(check.gap_ns)).gap_ns
         sign = "longer" if gap > 0 else "shorter"
@@ -159,6 +158,20 @@ def _clock(record: StormRecord, summaries: Summaries) -> Receipt:
         return Receipt("shown", f"{skew}; no barrier was taken to check T against")
     gap = max(check.gap_ns for check in checked)
     return Receipt("ok", f"{skew}; barriers exceed what the rows tell by {time_text(gap)} at most")
+
+
+def _clocks_sentence(record: StormRecord) -> str:
+    """How far apart the clocks were that times were corrected by, and how well that is known."""
+    uncertainty = max((phase.clock_uncertainty_ns for phase in record.phases), default=0)
+    clocks = np.concatenate([no_clocks(), *(phase.clocks for phase in record.phases)])
+    if not len(clocks):
+        return "all ranks read one clock" if not uncertainty else f"clocks are known to ± {time_text(uncertainty)}"
+    apart, drift = int(np.abs(clocks["offset_ns"]).max()), int(np.abs(clocks["drift_ns"]).max())
+    count = 1 + len(np.unique(clocks["rank"]))
+    return (
+        f"{count:,} clocks up to {time_text(apart)} apart were brought to one, known to ± {time_text(uncertainty)}, "
+        f"drifting {time_text(drift)} a phase at most"
+    )
 
 
 def _effective(record: StormRecord, _: Summaries) -> Receipt:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ckptstorm.measure.clocks import Clocks, no_clocks
 from ckptstorm.measure.failure import Failure
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
@@ -61,6 +62,7 @@ class PhaseRecord:
         kind_ns: what each rank's time went into, shape (len(rows), KIND_SLOTS) of nanoseconds by op
             kind (`phase_row.kind_ns` of each); shape (0, KIND_SLOTS) when it was not gathered.
         timeline: bytes and ops by node and short stretch of time.
+        clocks: what was measured of each clock that is not rank 0's.
     """
 
     phase: Phase
@@ -79,6 +81,7 @@ class PhaseRecord:
     resident_share: float = -1.0
     kind_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, KIND_SLOTS), dtype=np.int64))
     timeline: Timeline = field(default_factory=Timeline)
+    clocks: Clocks = field(default_factory=no_clocks)
 
 
 ReceiptState = Literal[

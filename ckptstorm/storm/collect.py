@@ -9,6 +9,7 @@ import numpy as np
 
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.measure import latency, timeline
+from ckptstorm.measure.clocks import CLOCK_DTYPE, Clocks, no_clocks
 from ckptstorm.measure.failure import Failure, failures, merge_failures
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.phase_row import Observed, kind_ns, phase_row
@@ -32,7 +33,8 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
     table = _latency_of_all(cluster, observed)
     planned = cluster.sum_on_rank_0(_planned(observed))
     moved_when = _timeline_of_all(cluster, observed)
-    uncertainty = cluster.greatest(np.array([seen.uncertainty_ns], dtype=np.int64))
+    uncertainty = cluster.greatest(np.array([seen.clock.uncertainty_ns], dtype=np.int64))
+    clocks = _clocks_of_all(cluster, seen)
     failed, mismatched = _words_of_all(cluster, observed)
     if cluster.rank != 0:
         return None
@@ -51,7 +53,20 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
         mismatches=mismatched,
         kind_ns=spent["kinds"][:rank_count],
         timeline=moved_when,
+        clocks=clocks,
     )
+
+
+def _clocks_of_all(cluster: Cluster, seen: Seen) -> Clocks:
+    """What was measured of each clock that is not rank 0's; of meaning on rank 0 only."""
+    if seen.clock.is_one:
+        return no_clocks()
+    mine = np.zeros(1, dtype=CLOCK_DTYPE)
+    mine["rank"], mine["drift_ns"] = seen.clock.measured_by, seen.observed.drift_ns
+    mine["offset_ns"], mine["uncertainty_ns"] = seen.clock.offset_ns, seen.clock.uncertainty_ns
+    rows = cluster.rows_on_rank_0(mine)
+    kept: Clocks = rows[(rows["rank"] == np.arange(len(rows))) & (rows["rank"] > 0)]
+    return kept
 
 
 def _latency_of_all(cluster: Cluster, observed: Observed) -> LatencyTable:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
-from ckptstorm.cluster.clocks import measure_offset
+from ckptstorm.cluster.clocks import ClockOffset, measure_offset
 from ckptstorm.cluster.comm import Cluster, Group
 from ckptstorm.engines.contract import Prepared, Preparer
 from ckptstorm.measure.phase_row import Observed, PartRun
@@ -38,13 +38,13 @@ class Seen:
     Attributes:
         observed: times and counts.
         barrier_to_barrier_ns: this rank's own clock from the announced release to the closing barrier.
-        uncertainty_ns: of the offset that converted the release.
+        clock: the offset that converted the release.
         has_failed: this rank had an error that ended its program, or was told that another one had.
     """
 
     observed: Observed
     barrier_to_barrier_ns: int
-    uncertainty_ns: int
+    clock: ClockOffset
     has_failed: bool
 
 
@@ -124,7 +124,7 @@ class PhaseRun:
             was_stopped=self._watch.is_stopping,
             is_sync_expected=self._watch.is_sync_due,
         )
-        return Seen(observed, closed_ns - announced_ns, clock.uncertainty_ns, self._has_failed)
+        return Seen(observed, closed_ns - announced_ns, clock, self._has_failed)
 
     def _announced_release_ns(self) -> int:
         """The instant of the release on rank 0's clock: far enough ahead for all to hear of it before."""

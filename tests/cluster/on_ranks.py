@@ -85,6 +85,27 @@ def check_offsets(cluster):
     assert found.uncertainty_ns < 500_000_000
 
 
+def check_drift(cluster):
+    """A clock that gains one part in a thousand: what it gained between two measurements is found, and no more."""
+    gain, own_name = cluster.rank / 1000, clocks.clock_name
+    clocks.clock_name = lambda: cluster.rank.to_bytes(8, "little")
+    began = monotonic_ns()
+
+    def fast() -> int:
+        now = monotonic_ns()
+        return now + int(gain * (now - began))
+
+    try:
+        before = clocks.measure_offset(cluster, fast)
+        time.sleep(0.2)
+        after = clocks.measure_offset(cluster, fast)
+    finally:
+        clocks.clock_name = own_name
+    found, known = before.offset_ns - after.offset_ns, before.uncertainty_ns + after.uncertainty_ns
+    # At least what it gained while we slept, at most what it gained since the first look at it.
+    assert gain * 0.2e9 - known <= found <= gain * (monotonic_ns() - began) + known
+
+
 def check_polite_waiting(cluster):
     """While rank 0 works, the others sleep: a barrier costs them little CPU."""
     cluster.barrier()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckptstorm.measure import histogram, latency
+from ckptstorm.measure.clocks import CLOCK_DTYPE, Clocks
 from ckptstorm.measure.latency import LatencyKey, LatencyTable
 from ckptstorm.measure.rows import (
     KIND_SLOTS,
@@ -157,7 +158,17 @@ def _phase(
         resident_share=make.resident_share if phase == Phase.RESTORE else -1.0,
         kind_ns=kind_ns,
         timeline=_timeline(rows, make.nodes),
+        clocks=_clocks(rows, make.nodes),
     )
+
+
+def _clocks(rows: Rows, nodes: int) -> Clocks:
+    """Each node but rank 0's was started an hour before the one before it."""
+    clocks = np.zeros(nodes - 1, dtype=CLOCK_DTYPE)
+    clocks["rank"] = np.unique(rows["node"], return_index=True)[1][1:]
+    clocks["offset_ns"] = -3600 * S * np.arange(1, nodes)
+    clocks["uncertainty_ns"], clocks["drift_ns"] = 20_000, 150
+    return clocks
 
 
 def _timeline(rows: Rows, nodes: int) -> Timeline:

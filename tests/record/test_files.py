@@ -262,6 +262,9 @@ HOSTILE = {
     "bins outside the table": (_set("timelines", "bin_first", 10**6), "outside the table timeline"),
     "bins of no width": (_set("timelines", "bin_ns", 0), "no width"),
     "a timeline of no phase": (_set("timelines", "phase_index", 99), "belongs to no phase"),
+    "a clock of no phase": (_set("clocks", "phase_index", 99), "a clock belongs to no phase"),
+    "a clock of no rank": (_set("clocks", "rank", 99), "by a rank that there is not"),
+    "a clock of another age": (_set("clocks", "offset_ns", -(2**62)), "ten years"),
     "names without histograms": (lambda file: file["latency_keys"].resize((1,)), "outside the table"),
 }  # fmt: skip
 
@@ -274,8 +277,14 @@ def test_a_hostile_storm_h5_is_refused_in_one_sentence(folder, case):
     _refused(folder, "storm.h5", words)
 
 
+def test_clocks_a_year_apart_are_no_damage(folder):
+    """Offsets are as large as machines are old, and nobody adds them up."""
+    _with_h5(folder, _set("clocks", "offset_ns", 3 * 10**17))
+    assert all((phase.clocks["offset_ns"][:1] > 0).all() for phase in files.load(folder).phases[:1])
+
+
 def test_a_record_from_before_the_timeline_still_loads(folder):
-    """Without its two tables nothing was gathered, and everything else is there."""
+    """Without its tables nothing was gathered, and everything else is there."""
     _with_h5(folder, lambda file: [file.__delitem__(name) for name in ("timelines", "timeline")])
     loaded = files.load(folder)
     assert all(phase.timeline.bins.size == 0 for phase in loaded.phases)
