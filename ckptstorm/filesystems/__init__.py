@@ -9,6 +9,9 @@ from ckptstorm.registry import Entry, find
 
 #: Looked through in this order: the first that matches a mount is its adapter, and the last matches all.
 FILE_SYSTEMS: dict[str, Entry] = {
+    "moosefs": Entry("ckptstorm.filesystems.moosefs:MooseFS", "MooseFS: chunks and goals, its client's network"),
+    "glusterfs": Entry("ckptstorm.filesystems.glusterfs:GlusterFS", "GlusterFS: bricks, bytes exchanged with each"),
+    "juicefs": Entry("ckptstorm.filesystems.juicefs:JuiceFS", "JuiceFS: object store, bytes got and put"),
     "local": Entry("ckptstorm.filesystems.local:Local", "XFS, ext4, btrfs and others on a disk of one node"),
     "memory": Entry("ckptstorm.filesystems.memory:Memory", "tmpfs, ramfs: memory, and no checkpoint"),
     "generic": Entry("ckptstorm.filesystems.generic:Generic", "any other: what POSIX says of it, and no more"),

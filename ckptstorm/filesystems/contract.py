@@ -105,13 +105,14 @@ class Counters:
 
     Attributes:
         source: what was counted; two nodes that name the same source counted the same bytes.
-        at: where: on the wire between this client and the servers, at the servers, at the device.
+        at: where: on the wire between this client and the servers, in the network that the client uses (and others
+            too), at the servers, at the device.
         read_bytes, write_bytes: that passed there; -1 when it is not counted.
         values: every counter by its own name.
     """
 
     source: str
-    at: Literal["client's wire", "servers", "device"]
+    at: Literal["client's wire", "network", "servers", "device"]
     read_bytes: int
     write_bytes: int
     values: dict[str, int] = field(default_factory=dict)

@@ -25,5 +25,9 @@ DEFINITIONS: dict[str, str] = {
     "rounds": "Median over measured rounds; spread is (slowest - fastest) ÷ median; warm-up is never counted.",
     "limits": "A limit holds for the worst measured round; one whose name ends in _median for the median round.",
     "self": f"A client is the bottleneck when a rank waits for payload for more than {percent(SELF_WAIT_SHARE)} of T.",
-    "cold": f"Cold: at most {percent(COLD_RESIDENT_SHARE)} of the bytes were in the readers' page caches.",
+    "cold": (
+        f"Cold: at most {percent(COLD_RESIDENT_SHARE)} of the bytes were in the readers' page caches, "
+        "and no fewer bytes passed the counters of client, servers or device than had to."
+    ),
+    "traffic": "Counters read on each node (or the servers) before the release and after the last rank; their rates.",
 }

@@ -16,6 +16,7 @@ from ckptstorm.measure.rows import STATE_SYNC_DUE, STATE_SYNCED, Phase
 from ckptstorm.record import settings
 from ckptstorm.record.record import PhaseRecord, Receipt, StormRecord
 from ckptstorm.record.summary import PhaseSummary, summarize
+from ckptstorm.record.wire import shortest
 from ckptstorm.record.words import counted, percent, some
 from ckptstorm.units import bytes_text, time_text
 
@@ -92,11 +93,17 @@ def _cold(record: StormRecord, _: Summaries) -> Receipt:
         return Receipt("warm", "tmpfs is memory: every byte was resident")
     shifted = record.asked.get("restore.from", ("", ""))[1] == "other-node"
     reader = "every rank read what another node had written" if shifted else "ranks read on the node that wrote"
+    passed = shortest(restores)
+    counted = f"; {passed.sentence()}" if passed is not None else ""
+    if passed is not None and passed.is_short:
+        return Receipt("warm", f"a cache on the way served reads: {passed.sentence()}; {reader}")
     share = max(restore.resident_share for restore in restores)
     if share > COLD_RESIDENT_SHARE:
-        return Receipt("warm", f"{percent(share)} of the bytes were in the readers' page caches; {reader}")
+        return Receipt("warm", f"{percent(share)} of the bytes were in the readers' page caches; {reader}{counted}")
     if min(restore.resident_share for restore in restores) >= 0:
-        return Receipt("cold", f"{percent(share)} of the bytes were in the readers' page caches; {reader}")
+        return Receipt("cold", f"{percent(share)} of the bytes were in the readers' page caches; {reader}{counted}")
+    if passed is not None:
+        return Receipt("cold", f"all of it passed the counters: {passed.sentence()}; {reader}")
     if shifted:
         return Receipt("cold", f"{reader}; page residency was not told")
     return Receipt("unknown", f"{reader}, and page residency could not be told: caches may have helped")

@@ -16,6 +16,7 @@ from ckptstorm.measure.failure import Failure
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
 from ckptstorm.measure.timeline import Timeline
+from ckptstorm.measure.traffic import Traffic
 
 __all__ = [
     "SCHEMA",
@@ -63,6 +64,9 @@ class PhaseRecord:
             kind (`phase_row.kind_ns` of each); shape (0, KIND_SLOTS) when it was not gathered.
         timeline: bytes and ops by node and short stretch of time.
         clocks: what was measured of each clock that is not rank 0's.
+        traffic: what passed between clients and storage, by their counters; one of each thing counted,
+            and none at all when a node could not read its counters.
+        due_bytes: the least that must have passed; -1 when it was not worked out.
     """
 
     phase: Phase
@@ -82,6 +86,8 @@ class PhaseRecord:
     kind_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, KIND_SLOTS), dtype=np.int64))
     timeline: Timeline = field(default_factory=Timeline)
     clocks: Clocks = field(default_factory=no_clocks)
+    traffic: tuple[Traffic, ...] = ()
+    due_bytes: int = -1
 
 
 ReceiptState = Literal[

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import checks
 from ckptstorm.record.arrays import Arrays
 from ckptstorm.record.definitions import DEFINITIONS
@@ -24,10 +26,12 @@ from ckptstorm.record.verdict import limits, verdict
 
 
 class PhaseTexts(msgspec.Struct, frozen=True):
-    """What of a phase is text: error classes and mismatches."""
+    """What of a phase is text: error classes, mismatches, counters by their names."""
 
     failures: tuple[Failure, ...] = ()
     mismatches: tuple[MismatchSeen, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    due_bytes: int = -1
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -115,12 +119,23 @@ def to_record(told: Told, arrays: Arrays, job_text: str, path: str) -> StormReco
         environment=told.environment,
         nodes=told.nodes,
         node_of_rank=arrays.node_of_rank,
-        phases=tuple(replace(phase, failures=text.failures, mismatches=text.mismatches) for phase, text in pairs),
+        phases=tuple(replace(phase, **msgspec.structs.asdict(text)) for phase, text in pairs),
         ended=told.ended,
         ended_because=told.ended_because,
         simulated=told.simulated,
         schema=told.schema,
     )
+
+
+def _traffic_json(traffic: Traffic) -> dict[str, Any]:
+    """Counters with the rates that they come to between the two readings."""
+    seconds = (traffic.ended_ns - traffic.begun_ns) / NS_PER_S
+    rates = {
+        f"{name}_bytes_per_s": moved / seconds
+        for name, moved in (("read", traffic.read_bytes), ("write", traffic.write_bytes))
+        if moved >= 0 and seconds > 0
+    }
+    return asdict(traffic) | rates
 
 
 def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
@@ -132,6 +147,8 @@ def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
         "planned_op_count": phase.planned_op_count,
         "drain_ns": phase.drain_ns,
         "resident_share": phase.resident_share,
+        "due_bytes": phase.due_bytes,
+        "traffic": [_traffic_json(each) for each in phase.traffic],
         "failures": [asdict(failure) for failure in phase.failures],
         "mismatches": [asdict(mismatch) for mismatch in phase.mismatches],
     }

@@ -62,6 +62,12 @@ class Recorder:
         }
         self.record = replace(self.record, environment=self.record.environment | {"direct": worst})
 
+    def take_cannot(self, ability: str, reason: str) -> None:
+        """Keep what the file system's adapter turned out not to be able to do here."""
+        known = dict(self.record.environment["file_system"])
+        known["cannot"] = {ability: reason} | known["cannot"]
+        self.record = replace(self.record, environment=self.record.environment | {"file_system": known})
+
     def journal(self) -> Path:
         """Write what is known to `<storm id>.partial`, in place of what was written there before."""
         newer = self._partial.with_suffix(".newer")

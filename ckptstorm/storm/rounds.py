@@ -23,9 +23,10 @@ from ckptstorm.record.record import PhaseRecord
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, removal, settle
 from ckptstorm.storm.collect import collect
+from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lowered import Lowered, programs_of
-from ckptstorm.storm.phase import PhaseRun, Seen, prepared_stages
+from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.watch import Watch
 
 
@@ -37,6 +38,9 @@ class Keeper(Protocol):
 
     def take_direct(self, evidence: settle.DirectEvidence) -> None:
         """What shows that O_DIRECT was in force in a save."""
+
+    def take_cannot(self, ability: str, reason: str) -> None:
+        """What the file system's adapter turned out not to be able to do here."""
 
 
 _BARRIERS_TIMED = 5
@@ -70,6 +74,7 @@ class Rounds:
         self._claims_durable = _claims_durable(crew)
         self._last_save_ns = 0
         self._resident_share = -1.0
+        self._counting = Counting(crew)
 
     def run(self) -> Outcome:
         """All rounds, then the clean-up; a collective of all ranks."""
@@ -103,8 +108,8 @@ class Rounds:
         crew = self._crew
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step)
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
-        seen = self._phase_run(phase).run(phase, number, stages)
-        self._keep(seen, self._resident_share if phase == Phase.RESTORE else -1.0)
+        seen, counted = self._run(phase, number, stages)
+        self._keep(seen, counted, self._resident_share if phase == Phase.RESTORE else -1.0)
         if phase == Phase.SAVE and crew.job.io.direct:
             evidence = settle.direct_evidence(crew, seen, step)
             if self._keeper is not None:
@@ -117,21 +122,31 @@ class Rounds:
         steps = () if self._claims_durable else crew.drain
         stages = prepared_stages(steps, crew.engine(Phase.SETTLE, number), crew.payload(number), step)
         self._watch.is_sync_due = False
-        seen = self._phase_run(Phase.SETTLE).run(Phase.SETTLE, number, stages)
-        settle.drop_written(crew, step)
+        seen, counted = self._run(Phase.SETTLE, number, stages)
+        self._cannot("drop_cache", settle.drop_written(crew, step))
         self._cluster.barrier()
         self._resident_share = settle.resident_share(crew, step) if crew.file_system.proves_residency else -1.0
         seen = replace(seen, observed=replace(seen.observed, done_ns=monotonic_ns()), barrier_to_barrier_ns=0)
-        self._keep(seen)
+        self._keep(seen, counted)
         return self._agree(seen)
 
-    def _keep(self, seen: Seen, resident_share: float = -1.0) -> None:
+    def _keep(self, seen: Seen, counted: Counted, resident_share: float = -1.0) -> None:
         record = collect(self._cluster, seen, self._costs.barrier_ns, self._crew.rank_count(seen.observed.phase))
         if record is not None and self._keeper is not None:
-            self._keeper.take(replace(record, resident_share=resident_share))
+            found = replace(record, traffic=counted.traffic, due_bytes=counted.due_bytes)
+            self._keeper.take(replace(found, resident_share=resident_share))
+            self._cannot("counters", counted.reason)
 
-    def _phase_run(self, phase: Phase) -> PhaseRun:
-        return PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns, self._crew.groups(phase))
+    def _run(self, phase: Phase, number: int, stages: list[Stage]) -> tuple[Seen, Counted]:
+        """A phase, between two readings of the storage's counters."""
+        run = PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns, self._crew.groups(phase))
+        self._counting.begin()
+        seen = run.run(phase, number, stages)
+        return seen, self._counting.end(phase, seen.observed.announced_release_ns)
+
+    def _cannot(self, ability: str, reason: str) -> None:
+        if reason and self._keeper is not None:
+            self._keeper.take_cannot(ability, reason)
 
     def _agree(self, seen: Seen) -> Outcome:
         own = Outcome.FAILED if seen.has_failed else Outcome.FINE
@@ -163,13 +178,13 @@ class Rounds:
         )
         self._watch.is_sync_due = False
         self._watch.resume()
-        seen = self._phase_run(Phase.CLEAN_UP).run(Phase.CLEAN_UP, number, stages)
+        seen, counted = self._run(Phase.CLEAN_UP, number, stages)
         removal.remove_directories(root_fd, step, created)
         self._cluster.barrier()
         if self._cluster.rank == 0:
             removal.remove_step(root_fd, step)
         self._cluster.barrier()
-        self._keep(seen)
+        self._keep(seen, counted)
 
     def _wait_for_interval(self) -> None:
         """The next save is released `interval` after the one before (at once when that has passed)."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.filesystems import page_cache
+from ckptstorm.filesystems.contract import CannotError, drop_pages
 from ckptstorm.program import READS, WRITES, Kind, Program
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lowered import Lowered, programs_of
@@ -41,17 +42,29 @@ class DirectEvidence:
     resident_share: float
 
 
-def drop_written(crew: Crew, step: str) -> None:
-    """Ask this node's page cache to let go of all that this rank wrote (a shared file may be another's to create)."""
+def drop_written(crew: Crew, step: str) -> str:
+    """Have this node forget all that this rank wrote (a shared file may be another's to create).
+
+    Returns:
+        Why that could not be done; "" when it was. What is left then shows in residency and counters.
+    """
     written = {
         f"{step}/{program.paths[int(file)].content_name}"
         for program in programs_of(crew.save)
         for file in np.unique(program.ops["file"][np.isin(program.ops["kind"], WRITES)])
     }
-    for location in sorted(written | {f"{step}/{name}" for name in crew.plan.created}):
-        with _opened(crew.root_fd, location) as fd:
-            if fd >= 0:
-                page_cache.drop(fd)
+    locations = sorted(written | {f"{step}/{name}" for name in crew.plan.created})
+    paths = [os.path.join(crew.orders.directory, location) for location in locations]
+    try:
+        for path in paths:
+            crew.file_system.drop_cache(path)
+        if crew.cluster.place.local_index == 0:
+            crew.file_system.drop_cache(crew.orders.directory)
+    except CannotError as error:
+        for path in paths:
+            drop_pages(path)
+        return error.reason
+    return ""
 
 
 def resident_share(crew: Crew, step: str) -> float:
