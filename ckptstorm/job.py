@@ -89,7 +89,8 @@ class IoTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[io]: how the bytes move."""
 
     engine: str = "auto"
-    mode: Literal["sync", "libaio", "io_uring", "mmap"] = "sync"
+    mode: Literal["sync", "libaio", "io_uring", "mmap", "independent", "collective"] = "sync"
+    hints: dict[str, str] = {}  # mpiio: handed to MPI.File.Open, such as { cb_nodes = "4" }
     direct: bool = False  # O_DIRECT
     queue_depth: Count = 1
     threads: Count = 1  # I/O threads per rank: the files of a run are dealt to them

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckptstorm.layouts.formats import ofstream
-from ckptstorm.layouts.formats.python_io import KERNEL_LIMIT_BYTES, Reader, write_calls
-from ckptstorm.layouts.formats.rust_io import BUFFER_BYTES, buffered
+from ckptstorm.buffering import largest, read_ops, split, streamed, write_ops
 from ckptstorm.program import OP_DTYPE, SYNCS, Kind, Ops, Path, Program, open_length
-from ckptstorm.steps import Call, Draft, Facts, ReadFile, ReadRecord, Record, WriteFile, WriterApi
+from ckptstorm.steps import Call, Calls, Draft, Facts, ReadFile, Record, WriteFile, WriterApi
 
 Int64s = NDArray[np.int64]
 
 #: What `Program.in_step` replaces: (the storm's root, the step directory).
 DIRECTORIES = ("", "step-0")
 
-_Row = tuple[int, int, int, int, int, int]
+#: What a library's calls are named in the op table; what is not here keeps its name.
+_KINDS: dict[Calls, dict[Kind, Kind]] = {
+    "posix": {},
+    "mpi": {Kind.WRITE: Kind.MPI_WRITE_AT, Kind.READ: Kind.MPI_READ_AT},
+    "mpi_all": {Kind.WRITE: Kind.MPI_WRITE_AT_ALL, Kind.READ: Kind.MPI_READ_AT_ALL},
+    "h5": {Kind.WRITE: Kind.H5_WRITE, Kind.READ: Kind.H5_READ},
+    "h5_all": {Kind.WRITE: Kind.H5_WRITE, Kind.READ: Kind.H5_READ},
+}
+_FILE_SYNCS = (Kind.FSYNC, Kind.FDATASYNC)
+
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -48,10 +55,10 @@ def lower(draft: Draft, facts: Facts) -> Program:
 def record_writes(record: Record, api: WriterApi, facts: Facts) -> dict[Kind, list[int]]:
     """Lengths of the write ops of one flushed record that starts with an empty buffer."""
     assert record.is_flushed
-    lengths = _writes((record,), api, facts)[0]
+    lengths = write_ops((record,), api, facts)[0]
     if api != "ofstream":
-        return {Kind.WRITE: lengths}
-    parts = [call[1] for call in _streamed((record,), _largest(facts))]
+        return {call_kind(Kind.WRITE, facts): lengths}
+    parts = [call[1] for call in streamed((record,), largest(facts))]
     both = list(zip(lengths, parts, strict=True))
     return {Kind.WRITE: [length for length, many in both if not many], Kind.WRITEV: [n for n, many in both if many]}
 
@@ -59,8 +66,23 @@ def record_writes(record: Record, api: WriterApi, facts: Facts) -> dict[Kind, li
 def file_sync(facts: Facts, is_synced: bool) -> Kind | None:  # noqa: FBT001 - the layout's own wish, as data
     """What is called before a written file is closed, when the layout itself syncs it or does not."""
     if facts.durability == "layout":
-        return Kind.FSYNC if is_synced else None
-    return {"fsync": Kind.FSYNC, "fdatasync": Kind.FDATASYNC}.get(facts.durability)
+        return call_kind(Kind.FSYNC, facts) if is_synced else None
+    asked = {"fsync": Kind.FSYNC, "fdatasync": Kind.FDATASYNC}.get(facts.durability)
+    return None if asked is None else call_kind(asked, facts)
+
+
+def call_kind(kind: Kind, facts: Facts) -> Kind:
+    """The kind of a call on an open file when the calls are a library's."""
+    if facts.calls.startswith("mpi") and kind in _FILE_SYNCS:
+        return Kind.MPI_SYNC
+    return _KINDS[facts.calls].get(kind, kind)
+
+
+def padding_count(file: WriteFile, facts: Facts) -> int:
+    """Empty calls that a rank makes so that collective ones keep step with those of the rank that has most."""
+    if not facts.calls.endswith("_all") or not file.path.is_shared:
+        return 0
+    return len(write_ops(file.longest, file.api, facts)[0]) - len(write_ops(file.records, file.api, facts)[0])
 
 
 class _Table:
@@ -96,7 +118,7 @@ class _Table:
         self._row(Kind.OPEN, file.path, 0, open_length(flags, file.mode))
         for index, call in enumerate(file.opening):
             self.call(call, file.opening[index + 1 :])
-        written, held = _writes(file.records, file.api, self._facts)
+        written, held = write_ops(file.records, file.api, self._facts)
         sync = file_sync(self._facts, file.is_synced)
         if self._facts.durability != "layout":
             written, held = written + held, []
@@ -106,6 +128,7 @@ class _Table:
             self._append(file.path, written, file.offset_bytes)
         if file.api == "ofstream" and written:
             self._gather(file)
+        self._pad(Kind.WRITE, file.path, padding_count(file, self._facts))
         if sync is not None:
             self._row(sync, file.path)
         # Python writes what an unflushed buffer holds at close: the framework's fsync came too early.
@@ -116,7 +139,7 @@ class _Table:
 
     def _gather(self, file: WriteFile) -> None:
         """Mark which of the writes just appended are writev, and of how many parts."""
-        parts = [call[1] for call in _streamed(file.records, _largest(self._facts))]
+        parts = [call[1] for call in streamed(file.records, largest(self._facts))]
         self._blocks[-1]["flags"] = parts
         self._blocks[-1]["kind"] = np.where(np.array(parts) > 0, Kind.WRITEV, Kind.WRITE)
 
@@ -125,7 +148,7 @@ class _Table:
         assert file.api == "direct"
         start = file.offset_bytes
         for record in file.records:
-            lengths = np.array(_split(record.pieces, _largest(self._facts)), dtype=np.int64)
+            lengths = np.array(split(record.pieces, largest(self._facts)), dtype=np.int64)
             within = np.cumsum(lengths) - lengths
             places = start + file.stride_bytes * np.arange(record.count, dtype=np.int64)
             offsets = (places[:, None] + within[None, :]).reshape(-1)
@@ -141,9 +164,15 @@ class _Table:
         self._row(Kind.OPEN, file.path, 0, open_length(os.O_RDONLY))
         for index, call in enumerate(file.opening):
             self.call(call, file.opening[index + 1 :])
-        offsets, lengths = _reads(file, self._facts)
+        offsets, lengths = read_ops(file, self._facts)
         self._data(Kind.MMAP_READ if file.api == "mmap" else Kind.READ, file.path, offsets, lengths)
+        if self._facts.calls.endswith("_all") and file.path.is_shared:
+            whole = replace(file, offsets_bytes=(0,) * len(file.longest), records=file.longest)
+            self._pad(Kind.READ, file.path, len(read_ops(whole, self._facts)[1]) - len(lengths))
         self._row(Kind.CLOSE, file.path)
+
+    def _pad(self, kind: Kind, path: Path, count: int) -> None:
+        self._data(kind, path, np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
 
     def _file(self, path: Path) -> int:
         return self._paths.setdefault(path, len(self._paths))
@@ -154,126 +183,6 @@ class _Table:
 
     def _data(self, kind: Kind, path: Path, offsets: Int64s, lengths: Int64s) -> None:
         block = np.zeros(len(lengths), dtype=OP_DTYPE)
-        block["kind"], block["file"] = int(kind), self._file(path)
+        block["kind"], block["file"] = int(call_kind(kind, self._facts)), self._file(path)
         block["offset_bytes"], block["length_bytes"] = offsets, lengths
         self._blocks.append(block)
-
-
-def _largest(facts: Facts) -> int:
-    return min(facts.transfer_bytes or KERNEL_LIMIT_BYTES, KERNEL_LIMIT_BYTES)
-
-
-def _split(lengths: Iterable[int], most: int) -> list[int]:
-    """The same bytes in the same order, none longer than `most`."""
-    split: list[int] = []
-    for length in lengths:
-        full, rest = divmod(length, most)
-        split += [most] * full + ([rest] if rest else [])
-    return split
-
-
-def _writes(records: tuple[Record, ...], api: WriterApi, facts: Facts) -> tuple[list[int], list[int]]:
-    """Lengths of a file's write ops: those that its records cause, and those left for its close."""
-    most = _largest(facts)
-    if api == "direct":
-        return [length for record in records for length in _split(record.pieces, most) * record.count], []
-    if api == "ofstream":
-        return [length for length, _ in _streamed(records, most)], []
-    if api in BUFFER_BYTES:
-        return [
-            length
-            for record in records
-            for length in _split(map(sum, buffered(record.pieces, BUFFER_BYTES[api])), most) * record.count
-        ], []
-    lengths: list[int] = []
-    known: dict[int, list[int]] = {}
-    unflushed: list[int] = []  # pieces since the last flush: few, for only metadata leaves any
-    for record in records:
-        if unflushed or not record.is_flushed:
-            unflushed += record.pieces * record.count
-            if record.is_flushed:
-                lengths += _flushed(unflushed, facts.block_size_bytes, most)
-                unflushed = []
-            continue
-        if id(record) not in known:
-            known[id(record)] = _flushed(record.pieces, facts.block_size_bytes, most)
-        lengths += known[id(record)] * record.count
-    calls, held = write_calls(unflushed, facts.block_size_bytes)
-    return lengths + _split(calls, most), _split([held], most)
-
-
-def _streamed(records: tuple[Record, ...], most: int) -> list[tuple[int, int]]:
-    """(length, parts) of the calls of a C++ stream that is opened for these records and closed after them."""
-    return ofstream.write_calls((piece for record in records for piece in record.pieces * record.count), most)
-
-
-def _flushed(pieces: Iterable[int], buffer_bytes: int, most: int) -> list[int]:
-    calls, held = write_calls(pieces, buffer_bytes)
-    return _split([*calls, held], most)
-
-
-def _reads(file: ReadFile, facts: Facts) -> tuple[Int64s, Int64s]:
-    """Offsets and lengths of the read ops of a file, none longer than `[io] transfer`."""
-    offsets, lengths = _buffered_reads(file, facts.block_size_bytes) if file.api == "python" else _direct_reads(file)
-    most = _largest(facts)
-    if len(lengths) == 0 or int(lengths.max()) <= most:
-        return offsets, lengths
-    pieces = [
-        (offset + at, min(most, length - at))
-        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True)
-        for at in range(0, length, most)
-    ]
-    return _columns(pieces)
-
-
-def _columns(calls: list[tuple[int, int]]) -> tuple[Int64s, Int64s]:
-    both = np.array(calls, dtype=np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
-
-
-def _direct_reads(file: ReadFile) -> tuple[Int64s, Int64s]:
-    return _columns([
-        (start + seek.offset_bytes, seek.length_bytes)
-        for start, record in zip(file.offsets_bytes, file.records, strict=True)
-        for seek in record.seeks
-    ])  # fmt: skip
-
-
-def _buffered_reads(file: ReadFile, buffer_bytes: int) -> tuple[Int64s, Int64s]:
-    """Follow the file object through all items, working out each distinct situation once.
-
-    A situation is the record and what the buffer holds, both relative to where the record starts.
-    A record that lies inside the buffer asks for nothing: with large buffers that is most of them.
-    """
-    known: dict[tuple[int, int, int, int, int], tuple[Int64s, int, int, int]] = {}
-    blocks: list[Int64s] = []
-    starts: list[int] = []
-    low = high = position = 0
-    for start, record in zip(file.offsets_bytes, file.records, strict=True):
-        end = start + record.size_bytes
-        warm = high > position and low <= start <= high
-        if warm and end < high:
-            position = start + record.seeks[-1].offset_bytes + record.seeks[-1].length_bytes
-            continue
-        left = file.path.size_bytes - start
-        ahead = min(left, record.size_bytes + buffer_bytes)
-        key = (id(record), ahead, *((low - start, high - start, position - start) if warm else (0, 0, 0)))
-        if key not in known:
-            known[key] = _situation(record, buffer_bytes, key[1:])
-        calls, low, high, position = known[key]
-        blocks.append(calls)
-        starts.append(start)
-        low, high, position = low + start, high + start, position + start
-    if not blocks:
-        return _columns([])
-    both = np.concatenate(blocks)
-    return both[:, 0] + np.repeat(np.array(starts), [len(block) for block in blocks]), both[:, 1]
-
-
-def _situation(record: ReadRecord, buffer_bytes: int, key: tuple[int, int, int, int]) -> tuple[Int64s, int, int, int]:
-    """(calls, low, high, position) after `record` from a buffer like `key`; all relative to its start."""
-    ahead, low, high, position = key
-    reader = Reader(buffer_bytes, ahead, position, low, high, [])
-    reader.follow(record.seeks, 0)
-    calls = np.array(reader.calls, dtype=np.int64).reshape(-1, 2)
-    return calls, reader.low, reader.high, reader.position

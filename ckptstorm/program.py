@@ -107,6 +107,8 @@ class Path:
         size_bytes: its size when complete: a read past it is short by plan. 0 when of no concern.
         content: the name whose bytes it holds, when not its own ('.metadata.tmp' is written with
             the bytes of '.metadata').
+        is_shared: whether all ranks of the phase have it open together; engines with a communicator
+            open it with all of them.
     """
 
     directory_index: int
@@ -114,6 +116,7 @@ class Path:
     rank: int = 0
     size_bytes: int = 0
     content: str = ""
+    is_shared: bool = False
 
     @property
     def content_name(self) -> str:

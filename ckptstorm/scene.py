@@ -16,7 +16,7 @@ from ckptstorm.model.parallel import ParallelSpec, World
 from ckptstorm.model.tensors import ModelSpec
 from ckptstorm.model.zoo import resolve
 from ckptstorm.registry import allowed, find, suggestion
-from ckptstorm.steps import Facts
+from ckptstorm.steps import Calls, Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,16 @@ def facts_of(job: Job, block_size_bytes: int) -> Facts:
         block_size_bytes=int(job.io.block_size) or block_size_bytes,
         durability=job.io.durability,
         transfer_bytes=int(job.io.transfer),
+        calls=calls_of(job),
     )
+
+
+def calls_of(job: Job) -> Calls:
+    """Whose calls move the data: those of the library that the engine is named after, or the kernel's."""
+    name = {"mpiio": "mpi", "hdf5": "h5"}.get(job.io.engine)
+    if name is None:
+        return "posix"
+    return f"{name}_all" if job.io.mode == "collective" else name  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=4)

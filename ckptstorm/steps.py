@@ -82,6 +82,8 @@ class WriteFile:
         stride_bytes: from the start of one record to the start of the next; 0: one follows the other.
         opening: calls after the open and before the first write (truncate).
         closing: calls after the sync and before the close (a rename of the open file).
+        longest: of a file that all ranks share: the records of the rank that has most of them, with
+            whose calls the others' collective ones keep step.
     """
 
     path: Path
@@ -94,6 +96,7 @@ class WriteFile:
     stride_bytes: int = 0
     opening: tuple[Call, ...] = ()
     closing: tuple[Call, ...] = ()
+    longest: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class ReadFile:
         records: how each item is read; as long as `offsets_bytes`.
         api: whose buffering turns the calls into system calls.
         opening: calls after the open and before the first read (fstat, fadvise).
+        longest: as `WriteFile.longest`.
     """
 
     path: Path
@@ -144,6 +148,7 @@ class ReadFile:
     records: tuple[ReadRecord, ...]
     api: ReaderApi
     opening: tuple[Call, ...] = ()
+    longest: tuple[ReadRecord, ...] = ()
 
 
 Draft = tuple[Call | WriteFile | ReadFile, ...]
@@ -200,6 +205,11 @@ class RankPlan:
     created: tuple[str, ...] = field(default=())
 
 
+#: Whose calls move the data: the kernel's, or those of a library that an engine makes. "…_all": each
+#: call on a shared file is one of all ranks.
+Calls = Literal["posix", "mpi", "mpi_all", "h5", "h5_all"]
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What lowering must know of the target and of `[io]`.
@@ -208,8 +218,10 @@ class Facts:
         block_size_bytes: st_blksize of the target.
         durability: what must be true before a save counts as done.
         transfer_bytes: largest data op; 0 means the layout's own.
+        calls: whose calls move the data.
     """
 
     block_size_bytes: int
     durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
     transfer_bytes: int = 0
+    calls: Calls = "posix"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ckptstorm.job import Job
 from ckptstorm.layouts.contract import Census, Layout, Reader
-from ckptstorm.lowering import lower, record_writes
+from ckptstorm.lowering import call_kind, lower, padding_count, record_writes
 from ckptstorm.model.parallel import World
 from ckptstorm.program import DATA, SYNCS, Kind, Program
 from ckptstorm.scene import facts_of, layout_of, reader_of, sides_of
@@ -167,13 +167,29 @@ def _save_ops(layout: Layout, census: Census, facts: Facts) -> OpTotals:
             for draft in run.drafts:
                 if run.part == "data":
                     api = next((item.api for item in draft if isinstance(item, WriteFile)), api)
-                    draft = tuple(replace(item, records=()) if isinstance(item, WriteFile) else item for item in draft)
+                    draft = tuple(_emptied(item) if isinstance(item, WriteFile) else item for item in draft)
                 counts.add_program(lower(draft, facts), rank_count)
     assert api is not None, "a layout that writes no data file"
     for record, count in census.records.items():
         for kind, lengths in record_writes(record, api, facts).items():
             counts.add_writes(kind, lengths, count)
+    if facts.calls.endswith("_all"):
+        counts.add_writes(call_kind(Kind.WRITE, facts), [0], _padding_count(layout, facts))
     return counts.result()
+
+
+def _emptied(file: WriteFile) -> WriteFile:
+    return replace(file, records=(), longest=())
+
+
+def _padding_count(layout: Layout, facts: Facts) -> int:
+    """Empty calls of all ranks, with which collective ones keep step."""
+    count = 0
+    for rank, rank_count in layout.restore_classes():  # equal shards: equally many calls
+        for run in _runs(layout.save(rank)):
+            files = (item for draft in run.drafts for item in draft if isinstance(item, WriteFile))
+            count += rank_count * sum(padding_count(file, facts) for file in files)
+    return count
 
 
 def _restore_ops(reader: Reader, classes: Iterable[tuple[int, int]], facts: Facts) -> OpTotals:

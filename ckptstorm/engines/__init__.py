@@ -5,11 +5,15 @@ A new engine is a class with the shape of `contract.Engine`; `ckptstorm.testing.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ckptstorm.registry import Entry, find
 
 ENGINES = {
     "posix": Entry("ckptstorm.engines.posix:PosixEngine", "pread and pwrite from pure Python: the reference"),
     "native": Entry("ckptstorm.engines.native_engine:NativeEngine", "compiled: sync, libaio, io_uring, mmap; O_DIRECT"),
+    "mpiio": Entry("ckptstorm.engines.mpiio:MpiioEngine", "MPI.File, independent or collective; hints; N-1"),
+    "hdf5": Entry("ckptstorm.engines.hdf5:Hdf5Engine", "h5py: a file a rank, or one for all when built with MPI"),
     "null": Entry("ckptstorm.engines.null:NullEngine", "moves nothing: the cost of the instrument itself"),
 }
 
@@ -25,3 +29,14 @@ def missing(name: str) -> str:
 def choose() -> str:
     """The engine that "auto" stands for here."""
     return next(name for name in _FASTEST_FIRST if name in ENGINES and not missing(name))
+
+
+def thread_of(name: str) -> Literal["own", "main"]:
+    """Where an engine's programs run: each on a thread of its own, or all on the main one."""
+    return getattr(find("engine", ENGINES, name), "thread", "own")
+
+
+def missing_for_shared(name: str) -> str:
+    """Why ranks cannot share a file in an engine, and the remedy; "" when they can (or it makes no difference)."""
+    look = getattr(find("engine", ENGINES, name), "missing_for_shared", None)
+    return str(look()) if look else ""

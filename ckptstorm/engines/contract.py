@@ -8,7 +8,7 @@ spans let a planted fault fall between two ops without the engine knowing of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from ckptstorm.payload import Mismatch, Payload
 from ckptstorm.program import Program
@@ -26,6 +26,8 @@ class Setup:
         mode, queue_depth: `[io]` of the job; only what `honours` allows arrives here.
         is_direct: some opens of the program carry O_DIRECT, so buffers must be aligned for it. Which
             opens do is the op table's business.
+        comm: the communicator of all ranks of the phase, for engines that run on the main thread; else None.
+        hints: `[io] hints`, for MPI.File.Open.
     """
 
     root_fd: int
@@ -34,6 +36,8 @@ class Setup:
     mode: str = "sync"
     is_direct: bool = False
     queue_depth: int = 1
+    comm: Any = None
+    hints: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,9 @@ class Engine(Preparer, Protocol):
         moves_data: False for an engine that only measures the instrument.
         honours: per key of `[io]`, the values it can honour; `...` among them for any value. A key
             that is absent takes the default only.
+
+    An engine whose library must be called from the main thread says so with `thread = "main"`; it is then
+    handed a communicator, and runs all of its program's calls of all ranks whatever happens.
     """
 
     name: ClassVar[str]

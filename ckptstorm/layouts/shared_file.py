@@ -65,6 +65,7 @@ class SharedFileLayout:
             os.O_WRONLY | os.O_CREAT,
             offset_bytes=self._start(rank),
             stride_bytes=self._stride_bytes,
+            longest=self._longest,
         )
         named = (Run(((Call(Kind.FSYNC_DIR, _DIRECTORY),),), part="commit"),) if rank == 0 else ()
         return (
@@ -80,7 +81,8 @@ class SharedFileLayout:
         sizes = [record.size_bytes for record in self._records(rank) for _ in range(record.count)]
         step = self._stride_bytes or self._block_bytes
         offsets = tuple(self._start(rank) + index * step for index in range(len(sizes)))
-        file = ReadFile(self._path, offsets, whole_reads(sizes), "direct")
+        most = [record.size_bytes for record in self._longest for _ in range(record.count)]
+        file = ReadFile(self._path, offsets, whole_reads(sizes), "direct", longest=whole_reads(most))
         return (Run(((file,),)), Meet("barrier", "all ranks have their shards"))
 
     def resharded(self, scene: Scene) -> Reader:
@@ -112,6 +114,11 @@ class SharedFileLayout:
         sizes = self._shards.sizes(rank)
         return block_records(sum(sizes), self._block_bytes, len(sizes))
 
+    @cached_property
+    def _longest(self) -> tuple[Record, ...]:
+        """The records of the rank that has most of them."""
+        return block_records(int(self._shards.bytes_by_rank.max()), self._block_bytes, 1)
+
     @property
     def _stride_bytes(self) -> int:
         return self._block_bytes * self._scene.rank_count if self._options.pattern == "strided" else 0
@@ -121,7 +128,7 @@ class SharedFileLayout:
 
     @cached_property
     def _path(self) -> Path:
-        return Path(STEP, _FILE_NAME, 0, self._size_bytes())
+        return Path(STEP, _FILE_NAME, 0, self._size_bytes(), is_shared=True)
 
     def _size_bytes(self) -> int:
         """Up to the end of the last block in the file."""

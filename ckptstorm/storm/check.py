@@ -9,21 +9,19 @@ from typing import Literal
 
 import numpy as np
 
-from ckptstorm import registry
-from ckptstorm.engines import ENGINES, choose
-from ckptstorm.engines.contract import Engine, Setup
 from ckptstorm.engines.slow import matching_ops
 from ckptstorm.errors import JobError, PlaceError, StormError
 from ckptstorm.filesystems import adapter_of
 from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, mount_of
-from ckptstorm.job import IoTable, Job
+from ckptstorm.job import Job
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import Totals, check_plan, facts_of, plan, totals
 from ckptstorm.program import DATA, Kind
 from ckptstorm.reshaping import ALIGNMENT_BYTES, misaligned
 from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
+from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
 from ckptstorm.units import bytes_text, count_text
 
@@ -105,29 +103,6 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     return Preflight(findings, sums, mount, adapter_of(mount), engine, facts.block_size_bytes)
 
 
-def check_engine(job: Job) -> str:
-    """The engine that the job gets.
-
-    Raises:
-        JobError: no such engine, or a key of [io] that it cannot honour.
-    """
-    name = choose() if job.io.engine == "auto" else job.io.engine
-    engine: type[Engine] = registry.find("engine", ENGINES, name)
-    default = IoTable()
-    for key in ("mode", "direct", "queue_depth"):
-        value = getattr(job.io, key)
-        can = engine.honours.get(key, ())
-        if value != getattr(default, key) and ... not in can and value not in can:
-            raise JobError(
-                f"[io] {key} = {_toml(value)}: the {name} engine cannot honour it",
-                f"leave it out (default {_toml(getattr(default, key))}), or choose another engine: "
-                "ckptstorm list engines",
-            )
-    # An engine refuses by itself what this machine's kernel does not let it do.
-    engine(Setup(-1, mode=job.io.mode, is_direct=job.io.direct, queue_depth=job.io.queue_depth))
-    return name
-
-
 def _check_shape(job: Job, world: World) -> None:
     """What [io] asks of the requests' shape must have an effect, and O_DIRECT must be possible."""
     if not (job.io.coalesce or job.io.direct or job.io.threads > 1):
@@ -173,10 +148,6 @@ def nearest_directory(directory: str) -> str:
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
-
-
-def _toml(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
 def _finding(subject: str, look: Callable[[], str]) -> Finding:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
+from typing import Literal
 
 from ckptstorm import registry
 from ckptstorm.cluster.comm import Cluster
-from ckptstorm.engines import ENGINES
+from ckptstorm.engines import ENGINES, thread_of
 from ckptstorm.engines.contract import Preparer, Setup
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
 from ckptstorm.filesystems import adapter_of
@@ -53,8 +55,9 @@ class Crew:
         self.file_system: Adapter = adapter_of(mount_of(orders.directory))
         self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
         self._setup = Setup(
-            root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth
-        )
+            root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth,
+            hints=tuple(sorted(job.io.hints.items())),
+        )  # fmt: skip
 
     @property
     def job(self) -> Job:
@@ -72,9 +75,23 @@ class Crew:
 
     def engine(self, phase: Phase, round_number: int) -> Preparer:
         """The engine of a phase, with the faults planted that the job asks for there."""
-        engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(self._setup)
+        setup = self._setup
+        if self.thread == "main":
+            setup = replace(setup, comm=self.groups(phase)["world"].comm if "world" in self.groups(phase) else None)
+        engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(setup)
         planted = tuple(_planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number))
         return SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
+
+    @property
+    def thread(self) -> Literal["own", "main"]:
+        """Where the engine's programs run."""
+        return thread_of(self.orders.engine)
+
+    def drain_engine(self) -> Preparer:
+        """For syncfs: the storm's own engine, or plain system calls where that moves bytes through a library."""
+        name = self.orders.engine if self.orders.engine in _DELETERS else "posix"
+        engine: Preparer = registry.find("engine", ENGINES, name)(self._setup)
+        return engine
 
     def rank_count(self, phase: Phase) -> int:
         """The first so many ranks take part in the phase, the others wait and have no row."""

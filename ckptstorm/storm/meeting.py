@@ -39,7 +39,7 @@ class Meeting:
 
 def _groups(cluster: Cluster, parallel: ParallelSpec, steps: tuple[Step, ...]) -> Groups:
     """A group for each scope that some rank's steps name; of ranks outside the world, none."""
-    scopes = [step.scope for step in steps if isinstance(step, Meet)]
+    scopes = ["world", *(step.scope for step in steps if isinstance(step, Meet))]
     wanted = cluster.greatest(np.array([scope in scopes for scope in SCOPES], dtype=np.int8))
     return dict(_made(cluster, parallel, [scope for scope, is_wanted in zip(SCOPES, wanted, strict=True) if is_wanted]))
 

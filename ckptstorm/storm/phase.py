@@ -18,7 +18,7 @@ from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.payload import Payload
 from ckptstorm.program import Program
-from ckptstorm.sinks import KeepTimes
+from ckptstorm.sinks import STOP, KeepTimes
 from ckptstorm.steps import Meet
 from ckptstorm.storm.lowered import Lowered
 from ckptstorm.storm.watch import Watch
@@ -48,11 +48,16 @@ class Seen:
     has_failed: bool
 
 
-class Leg:
-    """A program on its own thread."""
+Where = Literal["own", "main"]
 
-    def __init__(self, program: Program, prepared: Prepared, part: Literal["data", "commit"]) -> None:
-        self.program, self.prepared, self.part = program, prepared, part
+
+class Leg:
+    """A program on its own thread, or on the main one where its engine must be there."""
+
+    def __init__(
+        self, program: Program, prepared: Prepared, part: Literal["data", "commit"], where: Where = "own"
+    ) -> None:
+        self.program, self.prepared, self.part, self.where = program, prepared, part, where
         self.sink = KeepTimes(len(program.ops))
         self.ops_run = self.started_ns = 0
         self._release_ns = 0
@@ -63,6 +68,13 @@ class Leg:
         """Begin at that instant of this node's clock (at once when it has passed)."""
         self._release_ns = release_ns
         self._thread.start()
+
+    def run_here(self, release_ns: int) -> None:
+        """The same on this thread."""
+        self._release_ns = release_ns
+        self._work()
+        if self._raised is not None:
+            raise self._raised
 
     def has_ended(self, patience_s: float) -> bool:
         """Wait that long at most; a bug in an engine is raised here (an I/O error never is)."""
@@ -138,7 +150,7 @@ class PhaseRun:
         """All stages in order; returns when this rank really started."""
         started_ns = 0
         for stage in stages:
-            if isinstance(stage, list) and not (self._has_failed or self._watch.is_stopping):
+            if isinstance(stage, list) and self._is_to_run(stage):
                 self._run_legs(stage, release_ns)
                 started_ns = started_ns or min((leg.started_ns for leg in stage), default=0)
             elif isinstance(stage, Meet):
@@ -148,11 +160,22 @@ class PhaseRun:
         wait_until(release_ns)
         return started_ns or monotonic_ns()
 
+    def _is_to_run(self, legs: list[Leg]) -> bool:
+        """Whether to start these: not after a failure, but for those whose calls other ranks may wait in."""
+        if not (self._has_failed or self._watch.is_stopping):
+            return True
+        for leg in legs:
+            leg.sink.control[STOP] = 1
+        return any(leg.where == "main" for leg in legs)
+
     def _run_legs(self, legs: list[Leg], release_ns: int) -> None:
         self._watch.running(legs)
-        for leg in legs:
+        for leg in (leg for leg in legs if leg.where == "own"):
             leg.start(release_ns)
-        for leg in legs:
+        for leg in (leg for leg in legs if leg.where == "main"):
+            leg.run_here(release_ns)
+            self._watch.tick()
+        for leg in (leg for leg in legs if leg.where == "own"):
             while not leg.has_ended(_LOOK_S):
                 self._watch.tick()
         self._watch.waiting()
@@ -168,7 +191,9 @@ class PhaseRun:
         self._coordination_ns += monotonic_ns() - before_ns
 
 
-def prepared_stages(steps: Sequence[Lowered], engine: Preparer, payload: Payload, step: str) -> list[Stage]:
+def prepared_stages(
+    steps: Sequence[Lowered], engine: Preparer, payload: Payload, step: str, where: Where = "own"
+) -> list[Stage]:
     """Lowered steps with the engine's buffers allocated: nothing of this falls into the phase's time."""
     stages: list[Stage] = []
     for entry in steps:
@@ -176,7 +201,7 @@ def prepared_stages(steps: Sequence[Lowered], engine: Preparer, payload: Payload
             stages.append(entry)
             continue
         programs = [program.in_step(step) for program in entry.programs]
-        stages.append([Leg(program, engine.prepare(program, payload), entry.part) for program in programs])
+        stages.append([Leg(program, engine.prepare(program, payload), entry.part, where) for program in programs])
     return stages
 
 

@@ -106,7 +106,7 @@ class Rounds:
 
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew
-        stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step)
+        stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step, crew.thread)
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
         seen, counted = self._run(phase, number, stages)
         self._keep(seen, counted, self._resident_share if phase == Phase.RESTORE else -1.0)
@@ -120,7 +120,7 @@ class Rounds:
         """Drain what was not synced, drop the page cache, and look whether it let go."""
         crew = self._crew
         steps = () if self._claims_durable else crew.drain
-        stages = prepared_stages(steps, crew.engine(Phase.SETTLE, number), crew.payload(number), step)
+        stages = prepared_stages(steps, crew.drain_engine(), crew.payload(number), step)
         self._watch.is_sync_due = False
         seen, counted = self._run(Phase.SETTLE, number, stages)
         self._cannot("drop_cache", settle.drop_written(crew, step))

@@ -1,6 +1,7 @@
 """One file for all ranks: the contract, who writes where, and a save that is read back."""
 
 import os
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -160,3 +161,24 @@ def test_refuses_other_shardings():
     """So is a sharding that is no plain cut."""
     with pytest.raises(JobError, match=r'sharding = "zero1" is not planned for .* "shared_file"'):
         check_plan(job("strided", sharding="zero1"), World(2))
+
+
+@pytest.mark.parametrize("calls", ["mpi", "mpi_all", "h5", "h5_all"])
+@pytest.mark.parametrize("pattern", ["segmented", "strided"])
+def test_library_calls_are_counted(calls, pattern):
+    """Through MPI-IO or HDF5: totals are the sum of all plans, and collective calls are equally many on all ranks."""
+    world, facts = World(7, 7), Facts(4096, transfer_bytes=2048, calls=calls)
+    asked = job(pattern)
+    sums = totals(asked, world, facts)
+    for phase in ("save", "restore"):
+        by_kind, per_rank = Counter(), set()
+        for rank in range(7):
+            kinds = [
+                Kind(kind).word
+                for program in programs(getattr(plan(asked, world, rank), phase), facts)
+                for kind in program.ops["kind"].tolist()
+            ]
+            by_kind.update(kinds)
+            per_rank.add(sum(kind.startswith(("mpi_write", "mpi_read", "h5_")) for kind in kinds))
+        assert getattr(sums, phase).by_kind == dict(sorted(by_kind.items()))
+        assert (len(per_rank) == 1) == calls.endswith("_all")

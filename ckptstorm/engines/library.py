@@ -1,0 +1,216 @@
+"""What engines share that move bytes through a library: its calls in place of reads and writes, on the main thread.
+
+A call on a shared file is one of all ranks. A rank that has failed, or was told to stop, may not leave
+the others waiting in it: from then on it takes part with nothing to move, until its program is over.
+Calls on names and directories are those of the kernel, as in every engine.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from ckptstorm.clock import monotonic_ns
+from ckptstorm.engines import calls
+from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
+from ckptstorm.payload import FileImage, Mismatch, Payload
+from ckptstorm.program import READS, WRITES, Kind, Path, Program, open_flags
+from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
+
+#: Verifying a share picks whole reads by this multiplicative hash of their index (Knuth's constant).
+_PICK = 2654435761
+_CHUNK_OPS = 1024
+_FILE_SYNCS = (Kind.FSYNC, Kind.FDATASYNC, Kind.MPI_SYNC)
+
+
+class Backend(Protocol):
+    """A library's calls on files, each known by its index in the program; they raise OSError with an errno."""
+
+    def open(self, file: int, name: str, path: Path, flags: int) -> None:
+        """Open `name`, an absolute path; a shared one with all ranks."""
+
+    def write(self, file: int, kind: Kind, part: memoryview, offset_bytes: int) -> int:
+        """Write `part`; bytes moved."""
+
+    def read(self, file: int, kind: Kind, into: memoryview, offset_bytes: int) -> int:
+        """Read into `into`; bytes moved, fewer at the end of the file."""
+
+    def sync(self, file: int) -> None:
+        """Make what was written durable."""
+
+    def close(self, file: int) -> None:
+        """Close it."""
+
+    def is_open(self, file: int) -> bool:
+        """Whether it is open."""
+
+    def close_all(self) -> None:
+        """Close what is still open."""
+
+
+class LibraryProgram:
+    """One program's buffer and tallies, run through a backend."""
+
+    def __init__(self, setup: Setup, program: Program, payload: Payload, backend: Backend) -> None:
+        self._setup, self._program, self._payload, self._backend = setup, program, payload, backend
+        self._rows: list[tuple[int, ...]] = program.ops.tolist()
+        self._locations = [program.location(index) for index in range(len(program.paths))]
+        self._names = calls.OpenFiles(setup.root_fd, self._locations)
+        self._root = os.readlink(f"/proc/self/fd/{setup.root_fd}") if setup.root_fd >= 0 else ""
+        self._images: dict[int, FileImage] = {}
+        lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], WRITES + READS)]
+        self._buffer = np.frombuffer(mmap.mmap(-1, max(1, int(lengths.max(initial=0)))), dtype=np.uint8)
+        self._buffer.fill(0)
+        self._view = memoryview(self._buffer.data)
+        self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
+        self._mismatches: list[Mismatch] = []
+        self._is_abstaining = False
+
+    def run(self, sink: Sink, first: int, stop: int) -> int:
+        """See `contract.Prepared.run`."""
+        index = first
+        while index < stop and not self._is_abstaining:
+            index = self._run_chunk(sink, index, min(index + _CHUNK_OPS, stop))
+            if sink.control[STOP] and not self._is_abstaining:
+                self._abstain(index)
+        return index
+
+    def finish(self) -> Notes:
+        """See `contract.Prepared.finish`."""
+        self._backend.close_all()
+        self._names.close_all()
+        return Notes(
+            self._generate_wait_ns,
+            self._verify_wait_ns,
+            self._verified_bytes,
+            self._mismatch_count,
+            tuple(self._mismatches),
+        )
+
+    def _run_chunk(self, sink: Sink, first: int, stop: int) -> int:
+        times, control, index = OpTimes.empty(stop - first), sink.control, first
+        while index < stop and not control[STOP]:
+            row = self._rows[index]
+            call = self._ready(row)
+            error = 0
+            # Between these two clock reads: the library's call, with what it does besides moving bytes
+            # (exchanges between ranks, its own metadata). Not included: making and comparing payload.
+            start = monotonic_ns()
+            try:
+                result = call()
+            except OSError as failure:
+                error = failure.errno or errno.EIO
+                result = -error
+            end = monotonic_ns()
+            at = index - first
+            times.start_ns[at], times.end_ns[at], times.result[at] = start, end, result
+            index += 1
+            control[OPS_DONE] += 1
+            if result > 0:
+                control[BYTES_MOVED] += result
+                self._after_read(row, index - 1, result)
+            if error and error != row[2] and self._setup.on_error == "stop":
+                self._abstain(index)
+                break
+        count = index - first
+        sink.store(first, times.start_ns[:count], times.end_ns[:count], times.result[:count])
+        return index
+
+    def _abstain(self, first: int) -> None:
+        """Take part in the rest of the program's calls of all ranks, and move nothing."""
+        self._is_abstaining = True
+        for kind, _, _, file, offset, _ in self._rows[first:]:
+            if not (self._program.paths[file].is_shared and self._setup.comm is not None):
+                continue
+            try:
+                self._empty_call(Kind(kind), file, offset)
+            except OSError:  # the failure that led here is what is reported
+                continue
+
+    def _empty_call(self, kind: Kind, file: int, offset: int) -> None:
+        if kind is Kind.OPEN:
+            length = next(row[5] for row in self._rows if row[0] == kind and row[3] == file)
+            self._open(file, open_flags(length)[0])
+        elif not self._backend.is_open(file):
+            return
+        elif kind in WRITES:
+            self._backend.write(file, kind, self._view[:0], offset)
+        elif kind in READS:
+            self._backend.read(file, kind, self._view[:0], offset)
+        elif kind in _FILE_SYNCS:
+            self._backend.sync(file)
+        elif kind is Kind.CLOSE:
+            self._backend.close(file)
+
+    def _ready(self, row: tuple[int, ...]) -> Callable[[], int]:
+        """The call of an op with everything in place that must not be timed."""
+        kind, _, _, file, offset, length = row
+        backend, word = self._backend, Kind(kind)
+        if word is Kind.OPEN:
+            flags = open_flags(length)[0]
+            return _counting(lambda: self._open(file, flags))
+        if word in WRITES or word in READS or word in _FILE_SYNCS or word is Kind.CLOSE:
+            if not backend.is_open(file):
+                return _not_open
+            return self._on_open_file(word, file, offset, length)
+        return self._names.other(word, row)
+
+    def _on_open_file(self, kind: Kind, file: int, offset: int, length: int) -> Callable[[], int]:
+        backend, part = self._backend, self._view[:length]
+        if kind in WRITES:
+            begun = monotonic_ns()
+            if length:
+                self._image(file).fill(self._buffer[:length], offset)
+            self._generate_wait_ns += monotonic_ns() - begun
+            return lambda: backend.write(file, kind, part, offset)
+        if kind in READS:
+            return lambda: backend.read(file, kind, part, offset)
+        act = backend.sync if kind in _FILE_SYNCS else backend.close
+        return _counting(lambda: act(file))
+
+    def _open(self, file: int, flags: int) -> None:
+        name = os.path.join(self._root, self._locations[file])
+        if os.path.islink(name):  # a link in the way would lead a storm out of its own directory
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        self._backend.open(file, name, self._program.paths[file], flags)
+
+    def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:
+        kind, _, _, file, offset, _ = row
+        if kind not in READS or not self._is_picked(index):
+            return
+        begun = monotonic_ns()
+        mismatch = self._image(file).check(self._buffer[:moved], offset, self._locations[file])
+        self._verify_wait_ns += monotonic_ns() - begun
+        self._verified_bytes += moved
+        if mismatch is not None:
+            self._mismatch_count += 1
+            if len(self._mismatches) < MISMATCHES_KEPT:
+                self._mismatches.append(mismatch)
+
+    def _is_picked(self, index: int) -> bool:
+        share = self._setup.verify_share
+        return share >= 1.0 or (index * _PICK % (1 << 32)) < share * (1 << 32)
+
+    def _image(self, file: int) -> FileImage:
+        if file not in self._images:
+            self._images[file] = self._payload.image(self._program.paths[file])
+        return self._images[file]
+
+
+def _counting(act: Callable[[], None]) -> Callable[[], int]:
+    """A call that moves no bytes."""
+
+    def call() -> int:
+        act()
+        return 0
+
+    return call
+
+
+def _not_open() -> int:
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
