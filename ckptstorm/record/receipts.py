@@ -153,10 +153,11 @@ def _clock(record: StormRecord, summaries: Summaries) -> Receipt:
     measured = [s for s in summaries if s.is_measured]
     if not measured:
         return Receipt("none", "no measured phase was finished")
-    late = max(s.skew_max_s for s in measured)
+    worst = max(measured, key=lambda s: s.skew_max_s)
     checked = [s.clock for s in measured if s.clock.is_taken]
     wrong = [check for check in checked if not check.agrees]
-    skew = f"ranks started within {time_text(late * NS_PER_S)} of one another, {_clocks_sentence(record)}"
+    late, median = time_text(worst.skew_max_s * NS_PER_S), time_text(worst.skew_median_s * NS_PER_S)
+    skew = f"ranks started within {late} of one another (median {median}), {_clocks_sentence(record)}"
     if wrong:
         gap = max(wrong, key=lambda check: abs(check.gap_ns)).gap_ns
         sign = "longer" if gap > 0 else "shorter"
