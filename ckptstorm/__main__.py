@@ -16,6 +16,8 @@ TYPE_CHECKING = False  # the name that type checkers know, without importing typ
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from mpi4py.MPI import Intracomm
+
     from ckptstorm.cluster.comm import Cluster
 
 
@@ -45,20 +47,27 @@ def _as_rank(arguments: list[str]) -> int:
         exit_code = error.exit_code
     except StormError as error:  # the ranks cannot meet any more
         sys.stderr.write("".join(f"ckptstorm: {line}\n" for line in error.lines()))
-        sys.stderr.flush()
-        world.Abort(error.exit_code)
+        _abort(world, error.exit_code)
     except BaseException:  # noqa: BLE001 - the one place that ends the storm for a bug in the tool itself
         import traceback
 
         sys.stderr.write(
             f"ckptstorm: rank {world.rank} on {MPI.Get_processor_name()} raised:\n{traceback.format_exc()}"
         )
-        sys.stderr.flush()
-        world.Abort(EXIT_LOST_RANK)
+        _abort(world, EXIT_LOST_RANK)
     # Finalised here, so that `python -m mpi4py` does not take an exit code for a failure and abort.
     sys.stdout.flush()
     MPI.Finalize()
     return exit_code
+
+
+def _abort(world: Intracomm, exit_code: int) -> None:
+    """End all ranks; a launcher may drop what it has not passed on yet, so it gets a moment."""
+    import time
+
+    sys.stderr.flush()
+    time.sleep(0.3)
+    world.Abort(exit_code)
 
 
 #: What every rank needs: read from disk by rank 0 alone.

@@ -40,7 +40,7 @@ class StormTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval: Duration = Duration(0)  # from the release of one save to the release of the next
     keep: Count = 1  # checkpoints kept while the storm runs; older ones are deleted
     timeout: Duration = Duration(600 * NS_PER_S)  # longest time without progress of a rank; then it is named
-    on_timeout: Literal["stop"] = "stop"  # what then
+    on_timeout: Literal["stop", "wait"] = "stop"  # what then; wait: named again and again, and waited for
     on_error: Literal["stop", "continue"] = "stop"  # after a round in which the storage failed
     allow: tuple[Literal["tmpfs", "warm"], ...] = ()  # what would else make the record invalid
 

@@ -1,13 +1,14 @@
-"""The board: 64 bytes a rank in a file that all ranks of a node map, so that a stuck rank can be named by others.
+"""The board: 64 bytes a rank in memory that all ranks of a node share, so that a stuck rank can be named by others.
 
-It lives in memory, outside the directory under test. Each rank's main thread keeps its own line; the
-node's lowest rank forwards the node's lines to rank 0 as a heartbeat.
+It lives outside the directory under test. Each rank's main thread keeps its own line; the node's lowest
+rank looks at the node's processes and forwards their lines to rank 0 as a heartbeat. The parent that
+started the ranks offers a board of its own, and then sees what rank 0 sees; else rank 0's deputy, the
+lowest other rank, looks after rank 0.
 """
 
 from __future__ import annotations
 
-import enum
-import mmap
+import contextlib
 import os
 
 import numpy as np
@@ -15,95 +16,137 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
+from ckptstorm.cluster import slots
 from ckptstorm.cluster.comm import Cluster
+from ckptstorm.cluster.slots import SLOT_DTYPE, Shared
 
-#: since_ns: when `ops_done` last changed, on the node's own clock; a heartbeat turns it into an age.
-SLOT_DTYPE = np.dtype(
-    [
-        ("rank", "<u4"),
-        ("pid", "<u4"),
-        ("state", "u1"),
-        ("phase", "u1"),
-        ("kind", "u1"),
-        ("padding", "u1"),
-        ("file", "<u4"),
-        ("offset_bytes", "<u8"),
-        ("since_ns", "<i8"),
-        ("ops_done", "<i8"),
-        ("bytes_moved", "<i8"),
-        ("padding2", "<i8"),
-        ("padding3", "<i8"),
-    ]
-)
-assert SLOT_DTYPE.itemsize == 64
 _TAG = 78
 _HEARTBEAT_NS = NS_PER_S // 4
-
-
-class State(enum.IntEnum):
-    """What a rank is doing, as far as anyone waits for it."""
-
-    WAITING = 0  # for others
-    RUNNING = 1  # an op
-    DONE = 2  # with the phase
+#: How often a node's lowest rank asks the kernel for its node's processes: one small read each.
+_PROCESSES_NS = NS_PER_S // 2
+#: The lowest rank besides rank 0.
+DEPUTY = 1
 
 
 class Board:
-    """One node's lines, and on rank 0 what is known of the other nodes'."""
+    """One node's lines, and on rank 0 what is known of the other nodes'.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Attributes:
+        mine: this rank's line.
+        has_parent: whether a parent looks on.
+    """
+
+    def __init__(self, cluster: Cluster, storm_id: str = "") -> None:
         self._cluster = cluster
         node, place = cluster.node_comm, cluster.place
-        path = _make_file(place.local_count) if place.local_index == 0 else ""
-        path = node.bcast(path, root=0)
-        self._map = _map_file(path)
+        made = _offered(cluster.rank_count) or _make_file(cluster.rank_count) if place.local_index == 0 else ""
+        path = node.bcast(made, root=0)
+        self._shared: Shared = slots.map_board(path, cluster.rank_count)
         node.Barrier()
-        if place.local_index == 0:
+        if place.local_index == 0 and not path.startswith("/proc/"):
             os.unlink(path)  # every rank has it mapped: nothing is left behind, however the storm ends
-        self.slots: NDArray[np.void] = np.frombuffer(self._map, dtype=SLOT_DTYPE)
-        self.mine = self.slots[place.local_index : place.local_index + 1]
-        self.mine["rank"], self.mine["pid"] = cluster.rank, os.getpid()
-        self._elsewhere: dict[int, NDArray[np.void]] = {}
-        self._sent: MPI.Request | None = None
-        self._last_beat_ns = 0
+        self._all: NDArray[np.void] = self._shared.slots
+        self.has_parent = path.startswith("/proc/")
+        self._local = np.flatnonzero(cluster.node_of_rank == place.node_index)
+        self.mine = self._all[cluster.rank : cluster.rank + 1]
+        self._fill_in(storm_id)
+        self._is_proven = np.zeros(len(self._local), dtype=np.bool_)
+        self._sent: list[MPI.Request] = []
+        self._message = self.mine.copy()
+        self._last_beat_ns = self._last_look_ns = 0
 
-    def beat(self) -> None:
-        """Forward this node's lines to rank 0, at most four times a second; on rank 0: take what has come."""
+    def _fill_in(self, storm_id: str) -> None:
+        cluster = self._cluster
+        self.mine[:] = 0
+        self.mine["rank"], self.mine["pid"] = cluster.rank, os.getpid()
+        self.mine["node"], self.mine["started"] = cluster.place.node_index, slots.process_start(os.getpid())[1]
+        if cluster.rank == 0:
+            self._shared.header["storm_id"] = storm_id.encode()
+        cluster.node_comm.Barrier()
+
+    @property
+    def is_deputy(self) -> bool:
+        """Whether this rank is to look after rank 0: nobody else does."""
+        return self._cluster.rank == DEPUTY and not self.has_parent
+
+    def beat(self) -> bool:
+        """At most four times a second: look at this node's processes, send and take lines.
+
+        Returns:
+            Whether it was time to; then whoever looks out may look.
+        """
         now = monotonic_ns()
         if now - self._last_beat_ns < _HEARTBEAT_NS:
-            return
+            return False
         self._last_beat_ns = now
-        if self._cluster.rank == 0:
-            self._receive()
-        elif self._cluster.place.local_index == 0 and (self._sent is None or self._sent.Test()):
-            self._message = _with_ages(self.slots, now)
-            self._sent = self._cluster.comm.Isend([self._message.view(np.uint8), MPI.BYTE], dest=0, tag=_TAG)
+        self._look_at_processes(now)
+        self._send()
+        self._receive()
+        return True
 
     def everyone(self) -> NDArray[np.void]:
-        """Rank 0: the newest line of every rank heard of; `since_ns` is an age here."""
-        here = _with_ages(self.slots, monotonic_ns())
-        return np.concatenate([here, *self._elsewhere.values()])
+        """Rank 0: the newest line of every rank heard of, in rank order; its deputy: that of rank 0."""
+        return self._all[self._all["pid"] != 0] if self._cluster.rank == 0 else self._all[:1]
+
+    def give_up(self) -> None:
+        """Rank 0: the world is about to be aborted; a parent need not wait for it longer than a moment."""
+        self._shared.header["is_ending"] = 1
 
     def settle(self) -> None:
         """Before the end: take every heartbeat still under way, so that no message outlives the storm."""
-        if self._sent is not None:
-            self._cluster.wait(self._sent)
+        for request in self._sent:
+            self._cluster.wait(request)
         self._cluster.barrier()
-        if self._cluster.rank == 0:
-            self._receive()
+        self._receive()
+        self.mine["state"] = slots.State.ENDED
+
+    def _look_at_processes(self, now_ns: int) -> None:
+        """The kernel's letter for each process of this node; one never seen alive (another PID namespace) stays 0."""
+        is_watching = self._cluster.place.local_index == 0 or self.is_deputy
+        if not is_watching or now_ns - self._last_look_ns < _PROCESSES_NS:
+            return
+        self._last_look_ns = now_ns
+        watched = self._local if self._cluster.place.local_index == 0 else self._local[self._local == 0]
+        for at, rank in enumerate(watched):
+            letter = slots.process_letter(int(self._all["pid"][rank]), int(self._all["started"][rank]))
+            self._is_proven[at] |= letter != slots.GONE
+            if self._is_proven[at]:
+                self._all["process"][rank] = letter
+
+    def _send(self) -> None:
+        """A node's lines to rank 0; rank 0's own to a deputy elsewhere. A message at a time: the newest counts."""
+        self._sent = [request for request in self._sent if not request.Test()]
+        cluster = self._cluster
+        if self._sent:
+            return
+        if cluster.rank == 0:
+            is_far = cluster.rank_count > DEPUTY and cluster.node_of_rank[DEPUTY] != cluster.node_of_rank[0]
+            self._message, to = self.mine.copy(), DEPUTY if is_far and not self.has_parent else -1
+        else:
+            is_forwarding = cluster.place.local_index == 0
+            self._message, to = self._all[self._local] if is_forwarding else self.mine[:0], 0 if is_forwarding else -1
+        if to >= 0:
+            self._sent = [cluster.comm.Isend([self._message.view(np.uint8), MPI.BYTE], dest=to, tag=_TAG)]
 
     def _receive(self) -> None:
         comm, status = self._cluster.comm, MPI.Status()
+        if self._cluster.rank > DEPUTY:
+            return
         while comm.Iprobe(source=MPI.ANY_SOURCE, tag=_TAG, status=status):
             lines = np.empty(status.Get_count(MPI.BYTE) // SLOT_DTYPE.itemsize, dtype=SLOT_DTYPE)
             comm.Recv([lines.view(np.uint8), MPI.BYTE], source=status.Get_source(), tag=_TAG)
-            self._elsewhere[status.Get_source()] = lines
+            self._all[lines["rank"]] = lines
 
 
-def _with_ages(slots: NDArray[np.void], now_ns: int) -> NDArray[np.void]:
-    lines = slots.copy()
-    lines["since_ns"] = now_ns - lines["since_ns"]
-    return lines
+def _offered(rank_count: int) -> str:
+    """The parent's board, when it is this very one: the ranks may have been started on another node."""
+    path, _, token = os.environ.get(slots.VARIABLE, "").rpartition(":")
+    if not path.startswith("/proc/"):
+        return ""
+    with contextlib.suppress(OSError, ValueError):
+        if slots.map_board(path, rank_count).header["token"][0] == token.encode():
+            return path
+    return ""
 
 
 def _make_file(rank_count: int) -> str:
@@ -111,15 +154,7 @@ def _make_file(rank_count: int) -> str:
     path = f"{folder}/ckptstorm-board-{os.getpid()}-{monotonic_ns():x}"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(fd, rank_count * SLOT_DTYPE.itemsize)
+        os.ftruncate(fd, slots.size_bytes(rank_count))
     finally:
         os.close(fd)
     return path
-
-
-def _map_file(path: str) -> mmap.mmap:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(fd, 0)
-    finally:
-        os.close(fd)

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from ckptstorm.cluster.placement import Told, told_by_slurm
+from ckptstorm.cluster.shared_memory import forget, own_segments
 
 #: What runs between two tests of a wait: progress, signals, time-outs. It may raise.
 Tick = Callable[[], None]
@@ -75,6 +76,8 @@ class Cluster:
         told = _told_to_all(comm)
         self.node_comm = _of_node(comm, told)
         is_leader = self.node_comm.rank == 0
+        if is_leader:  # all ranks of the node have it mapped since MPI_Init
+            forget(own_segments())
         self._leaders = comm.Split(0 if is_leader else MPI.UNDEFINED, key=comm.rank)
         node_index = np.array([self._leaders.rank if is_leader else -1], dtype=np.int32)
         self.node_comm.Bcast(node_index)

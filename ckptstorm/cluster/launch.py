@@ -5,6 +5,7 @@ Imports no MPI: the parent that starts ranks is no MPI process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -12,7 +13,8 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -20,8 +22,8 @@ from ckptstorm.errors import EXIT_INTERRUPTED, LaunchError
 
 #: What mpiexec ends with when the ranks ended in order.
 ORDERLY = (0, 1, 2, 3, 4, EXIT_INTERRUPTED)
-_PR_SET_PDEATHSIG = 1
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def find_mpiexec() -> str:
@@ -46,15 +48,26 @@ def rank_command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "mpi4py", "-m", "ckptstorm", *arguments]
 
 
-def start_ranks(rank_count: int, arguments: Sequence[str]) -> int:
-    """Start `rank_count` ranks of `ckptstorm ARGUMENTS`, pass signals on, wait.
+def start(rank_count: int, arguments: Sequence[str], more_environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start `rank_count` ranks of `ckptstorm ARGUMENTS`, in a session of their own.
 
-    Returns:
-        What mpiexec ended with; `EXIT_INTERRUPTED` when a signal ended it before the ranks could answer.
+    Raises:
+        LaunchError: there is no mpiexec.
     """
     command = [find_mpiexec(), "-n", str(rank_count), *rank_command(arguments)]
-    environment = {**os.environ, **_open_mpi_needs()}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_parent)
+    environment = {**os.environ, **_open_mpi_needs(), **more_environment}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, env=environment, start_new_session=True, preexec_fn=_end_with_parent
+    )
+
+
+@contextlib.contextmanager
+def passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """While inside, a signal that asks this process to end asks the ranks instead.
+
+    Yields:
+        The signals passed on so far.
+    """
     passed_on: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -64,12 +77,50 @@ def start_ranks(rank_count: int, arguments: Sequence[str]) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
-        ended = process.wait()
-        # Ranks that had not come up yet end by the signal itself: interrupted all the same, and no rank was lost.
-        return EXIT_INTERRUPTED if passed_on and ended not in ORDERLY else ended
+        yield passed_on
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def adopt_orphans() -> None:
+    """From now on, processes below this one whose parents end become its own children, and can be found and ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants() -> list[int]:
+    """Every process that this one started, directly or not."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+                parents[int(name)] = 0 if fields[0] in (b"Z", b"X") else int(fields[1])
+    found, fresh = set[int](), {os.getpid()}
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return sorted(found)
+
+
+def end_descendants(patience_s: float) -> list[int]:
+    """Kill every process that this one started, and collect them.
+
+    Returns:
+        Those that do not end: they wait inside the kernel for a storage that does not answer.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        for pid in descendants():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        left = descendants()
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.02)
 
 
 def _end_with_parent() -> None:

@@ -4,6 +4,7 @@
     storm.json  the summary for people and programs (`storm_json`), and what is text in the record
     storm.h5    the arrays (`arrays`): phase rows, histograms, clock table
 
+The journal of a storm that did not come to its end (`journal`) is read in the same way.
 A folder grows under a temporary name beside its final one and is renamed when complete, so a
 reader never meets half of it. storm.json holds the SHA-256 of storm.h5: a damaged file is refused
 before the HDF5 library reads a byte of it.
@@ -13,19 +14,33 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from ckptstorm.errors import PlaceError
-from ckptstorm.record import arrays, stormjson
+from ckptstorm.record import arrays, last_words, stormjson
 from ckptstorm.record.record import StormRecord
 
 JOB_NAME, JSON_NAME, H5_NAME = "job.toml", "storm.json", "storm.h5"
 #: Beyond any real storm: 100,000 ranks and a hundred rounds need a tenth of it.
-LIMITS_BYTES = {JOB_NAME: 1 << 20, JSON_NAME: 256 << 20, H5_NAME: 4 << 30}
+LIMITS_BYTES: dict[str, int] = {JOB_NAME: 1 << 20, JSON_NAME: 256 << 20, H5_NAME: 4 << 30}
 _CHUNK_BYTES = 1 << 20
+_PHASE_NAME = re.compile(r"phase-[0-9]{5,9}")
+
+
+def phase_name(number: int) -> str:
+    """The folder of a journalled phase, counted from 1."""
+    return f"phase-{number:05}"
+
+
+def phase_folders(folder: Path) -> list[Path]:
+    """The journalled phases in a folder, in order."""
+    named = [inner for inner in folder.iterdir() if _PHASE_NAME.fullmatch(inner.name)] if folder.is_dir() else []
+    return sorted(named, key=lambda inner: int(inner.name.partition("-")[2]))
 
 
 def write(record: StormRecord, folder: str | os.PathLike[str]) -> None:
@@ -54,7 +69,7 @@ def write(record: StormRecord, folder: str | os.PathLike[str]) -> None:
 
 
 def load(folder: str | os.PathLike[str], leave_out: Collection[str] = ()) -> StormRecord:
-    """Read a result folder.
+    """Read a result folder, or the journal of a storm that did not come to its end.
 
     Args:
         folder: what a storm left.
@@ -66,6 +81,29 @@ def load(folder: str | os.PathLike[str], leave_out: Collection[str] = ()) -> Sto
     home = Path(folder)
     if not home.is_dir():
         raise PlaceError(f"{home} is no result folder", "a result folder holds job.toml, storm.json and storm.h5")
+    record = _load_one(home, leave_out)
+    try:
+        later = [_load_one(inner, leave_out) for inner in phase_folders(home)]
+        said = os.path.lexists(home / last_words.NAME)
+    except OSError as error:
+        raise _damaged(home, error.strerror or str(error)) from error
+    if any(one.storm_id != record.storm_id for one in later):
+        raise _damaged(home, "it holds phases of another storm")
+    if later:
+        phases = (*record.phases, *(phase for one in later for phase in one.phases))
+        record = replace(record, phases=phases, environment=later[-1].environment)
+    return replace(record, ended_because=_last_words(home / last_words.NAME)) if said else record
+
+
+def _last_words(path: Path) -> str:
+    _check_file(path, last_words.LIMIT_BYTES)
+    try:
+        return last_words.decode(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _load_one(home: Path, leave_out: Collection[str]) -> StormRecord:
     json_bytes = _read_whole(home / JSON_NAME)
     told = stormjson.decode(json_bytes, str(home / JSON_NAME))
     job_text = _decoded(_read_whole(home / JOB_NAME), home / JOB_NAME)
@@ -103,7 +141,7 @@ def _read_whole(path: Path) -> bytes:
         raise _damaged(path, error.strerror or str(error)) from error
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, limit_bytes: int = 0) -> None:
     """A regular file of bearable size (a FIFO would hold the reader for ever)."""
     try:
         found = path.stat()
@@ -113,7 +151,7 @@ def _check_file(path: Path) -> None:
         ) from error
     if not stat.S_ISREG(found.st_mode):
         raise _damaged(path, "it is no regular file")
-    if found.st_size > LIMITS_BYTES[path.name]:
+    if found.st_size > (limit_bytes or LIMITS_BYTES[path.name]):
         raise _damaged(path, f"it has {found.st_size:,} bytes, more than any storm writes")
 
 

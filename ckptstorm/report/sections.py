@@ -20,6 +20,7 @@ from ckptstorm.report.facts import Known, know
 from ckptstorm.report.headline import asked, headline
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.report.phases import restore, save
+from ckptstorm.report.trouble import waits
 from ckptstorm.units import time_text
 
 #: Rows of a table of errors or mismatches; storm.json has them all.
@@ -133,6 +134,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     asked,
     limits,
     errors,
+    waits,
     save,
     restore,
     others,

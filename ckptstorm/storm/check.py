@@ -86,7 +86,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     engine = check_engine(job)
     _check_shape(job, world)
     _check_faults(job, world)
-    mount = mount_of(nearest_directory(directory))
+    mount = _mount(nearest_directory(directory))
     facts = facts_of(job, mount.block_size_bytes)
     sums = totals(job, world, facts)
     findings = (
@@ -148,6 +148,13 @@ def nearest_directory(directory: str) -> str:
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
+
+
+def _mount(directory: str) -> Mount:
+    try:
+        return mount_of(directory)
+    except OSError as error:
+        raise PlaceError(f"{directory}: cannot be looked at: {error.strerror}", "name another --dir") from None
 
 
 def _finding(subject: str, look: Callable[[], str]) -> Finding:

@@ -11,25 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.job import Job, to_builtins
-from ckptstorm.measure.rows import Phase
 from ckptstorm.model.parallel import World
-from ckptstorm.plan import facts_of, plan
-from ckptstorm.program import Kind, Program
 from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground
 from ckptstorm.storm.check import check
 from ckptstorm.storm.circumstances import Request, blank_record
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.live_metrics import LiveMetrics, both
-from ckptstorm.storm.lookout import LookOut
-from ckptstorm.storm.lowered import lowered, programs_of
+from ckptstorm.storm.lookout import LookOut, Names, look_out
 from ckptstorm.storm.manifest import Manifest
+from ckptstorm.storm.naming import OpNamer
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
@@ -60,7 +55,7 @@ class AbandonedError(LostRankError):
     """A rank is lost: the ranks cannot meet any more, so the caller must abort them."""
 
     def __init__(self, error: LostRankError, partial: Path | None) -> None:
-        known = f"what is known by now: ckptstorm report {shlex.quote(str(partial))}" if partial else ""
+        known = f"what is known: ckptstorm report {shlex.quote(str(partial))}" if partial else ""
         super().__init__(str(error), "\n".join(line for line in (known, error.hint) if line))
 
 
@@ -93,6 +88,8 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             preflight.engine,
             request.keeps_files,
             preflight.mount,
+            hosts[0],
+            os.path.abspath(recorder.partial),
         )
         order(cluster, orders)
         if metrics is not None:
@@ -132,45 +129,18 @@ def _take_part(
     look_outs: list[LookOut] = []
 
     def make(crew: Crew) -> Look:
-        namer = _OpNamer(crew)
-        look_outs.append(LookOut(int(orders.job.storm.timeout), lambda rank: hosts[rank], namer.name))
+        namer = OpNamer(orders.job, crew.world, orders.block_size_bytes)
+        look_outs.append(look_out(orders.job, Names(lambda rank: hosts[rank], namer.name)))
         return look_outs[0] if metrics is None else both(metrics.look, look_outs[0])
 
     try:
         return take_part(cluster, orders, signals, recorder, make)
     except LostRankError as error:
-        recorder.record = replace(recorder.record, ended_because=str(error))
-        raise AbandonedError(error, recorder.last_words()) from None
+        raise AbandonedError(error, recorder.last_words(str(error))) from None
     finally:
-        for look_out in look_outs:
-            look_out.end_line()
-
-
-class _OpNamer:
-    """Says what a stuck rank is at: its plan is pure, so any rank's op table can be made again here."""
-
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
-
-    def name(self, rank: int, phase: Phase, line: np.void) -> str:
-        """ "write at offset 8192 of __3_0.distcp"."""
-        if not int(line["kind"]):
-            return "before its first op"
-        kind = Kind(int(line["kind"]))
-        where = f" at offset {int(line['offset_bytes'])}" if kind in (Kind.WRITE, Kind.READ) else ""
-        program = self._program(rank, phase, kind, int(line["file"]))
-        name = program.paths[int(line["file"])].name or "the step directory" if program else "an unknown file"
-        return f"{kind.word}{where} of {name}"
-
-    def _program(self, rank: int, phase: Phase, kind: Kind, file: int) -> Program | None:
-        orders = self._crew.orders
-        rank_plan = plan(orders.job, self._crew.world, rank)
-        steps = rank_plan.restore if phase == Phase.RESTORE else rank_plan.save
-        facts = facts_of(orders.job, orders.block_size_bytes)
-        for program in programs_of(lowered(steps, facts, orders.job.io)):
-            if ((program.ops["kind"] == kind) & (program.ops["file"] == file)).any():
-                return program
-        return None
+        for one in look_outs:
+            one.end_line()
+            recorder.take_waits(one.patience.waits)
 
 
 def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:

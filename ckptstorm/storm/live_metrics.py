@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S, monotonic_ns
-from ckptstorm.cluster.board import State
+from ckptstorm.cluster.slots import Ages, State
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record.openmetrics import PREFIX, Gauge, text
@@ -51,6 +51,7 @@ class LiveMetrics:
         self.problem = ""
         self._rank_count, self._said_ns, self._began_ns = rank_count, 0, 0
         self._now: tuple[Phase, int] | None = None
+        self._ages = Ages()
         self._finished: dict[Phase, PhaseSummary] = {}
         self._refuse_foreign()
         self._write(self._text("running", ()))
@@ -61,11 +62,14 @@ class LiveMetrics:
     def look(self, phase: Phase, round_number: int, lines: NDArray[np.void]) -> None:
         """What all ranks are at; called often, says little."""
         now_ns = monotonic_ns()
+        idle_ns = self._ages.look(lines, "ops_done", now_ns)
         if self._now != (phase, round_number):
             self._now, self._began_ns, self._said_ns = (phase, round_number), now_ns, now_ns
         if now_ns - self._said_ns >= _INTERVAL_NS:
             self._said_ns = now_ns
-            self._pen.write(self._text("running", self._underway(phase, round_number, lines, now_ns)))
+            stuck_ns = int(idle_ns[lines["state"] == State.RUNNING].max(initial=0))
+            labels = self._storm | {"phase": phase.word, "round": str(round_number)}
+            self._pen.write(self._text("running", _underway(labels, lines, now_ns - self._began_ns, stuck_ns)))
 
     def take(self, phase: PhaseRecord, record: StormRecord) -> None:
         """A finished phase."""
@@ -105,21 +109,6 @@ class LiveMetrics:
         ranks = Gauge("storm_ranks", "", "Ranks of the world.", ((self._storm, float(self._rank_count)),))
         return text((running, ranks, *underway, *self._of_finished()))
 
-    def _underway(self, phase: Phase, number: int, lines: NDArray[np.void], now_ns: int) -> tuple[Gauge, ...]:
-        labels = self._storm | {"phase": phase.word, "round": str(number)}
-        running = lines["state"] == State.RUNNING
-        oldest_ns = int(lines["since_ns"][running].max(initial=0))
-
-        def gauge(name: str, unit: str, meaning: str, value: float) -> Gauge:
-            return Gauge(name, unit, meaning, ((labels, value),))
-
-        return (
-            gauge("current_ranks_done", "", "Ranks that are done with it.", int((lines["state"] == State.DONE).sum())),
-            gauge("current_moved_bytes", "bytes", "Bytes moved in it by now.", int(lines["bytes_moved"].sum())),
-            gauge("current_elapsed_seconds", "seconds", "How long it lasts by now.", _s(now_ns - self._began_ns)),
-            gauge("current_stuck_seconds", "seconds", "Longest time of a rank without progress.", _s(oldest_ns)),
-        )
-
     def _of_finished(self) -> tuple[Gauge, ...]:
         """The newest of each phase."""
         found = [(self._storm | {"phase": phase.word}, each) for phase, each in self._finished.items()]
@@ -132,6 +121,18 @@ class LiveMetrics:
             Gauge("last_bytes_per_second", "", "Its bandwidth.", tuple((at, each.bytes_per_s) for at, each in found)),
             Gauge("last_errors", "", "Ops that failed in it.", tuple((at, each.error_count) for at, each in found)),
         )
+
+
+def _underway(labels: dict[str, str], lines: NDArray[np.void], elapsed_ns: int, stuck_ns: int) -> tuple[Gauge, ...]:
+    def gauge(name: str, unit: str, meaning: str, value: float) -> Gauge:
+        return Gauge(name, unit, meaning, ((labels, value),))
+
+    return (
+        gauge("current_ranks_done", "", "Ranks that are done with it.", int((lines["state"] == State.DONE).sum())),
+        gauge("current_moved_bytes", "bytes", "Bytes moved in it by now.", int(lines["bytes_moved"].sum())),
+        gauge("current_elapsed_seconds", "seconds", "How long it lasts by now.", _s(elapsed_ns)),
+        gauge("current_stuck_seconds", "seconds", "Longest time of a rank without progress.", _s(stuck_ns)),
+    )
 
 
 def both(first: LookOut, second: LookOut) -> LookOut:

@@ -23,6 +23,8 @@ class Orders:
         engine: the engine chosen ("auto" resolved).
         keeps_files: whether the last checkpoints stay after the storm.
         mount: rank 0's mount of the directory: every node must have the same.
+        host: rank 0's, for whoever must name it.
+        partial: rank 0's journal, absolute: whoever ends the storm in its place leaves last words there.
     """
 
     storm_id: str
@@ -33,6 +35,8 @@ class Orders:
     engine: str
     keeps_files: bool
     mount: Mount
+    host: str
+    partial: str
 
     def to_message(self) -> dict[str, Any]:
         """JSON-ready; `from_message` is the way back."""

@@ -1,21 +1,16 @@
-"""Rank 0's record of a storm while it grows, journalled after each round so that a lost storm leaves it behind."""
+"""Rank 0's record of a storm while it grows, journalled phase by phase so that a lost storm leaves it behind."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ckptstorm.errors import PlaceError
-from ckptstorm.measure.rows import Phase
-from ckptstorm.record import files
+from ckptstorm.record import files, journal, last_words
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.storm.settle import DirectEvidence
-
-#: What a result folder holds: all that a journal removes of its own earlier version.
-_NAMES = (files.JOB_NAME, files.JSON_NAME, files.H5_NAME)
 
 
 class Recorder:
@@ -33,19 +28,26 @@ class Recorder:
             blank, ended="lost_rank", ended_because="the storm did not come to its end: this is what was known by then"
         )
         self.folder = Path(results) / blank.storm_id
-        self._partial = Path(results) / f"{blank.storm_id}.partial"
+        self.partial = partial_folder(results, blank.storm_id)
+        self._journal = journal.Journal(self.partial)
         self.problem = ""
         self.tell: Callable[[PhaseRecord, StormRecord], None] = _nobody
+        self._try(self._journal.begin, self.record)
 
     def take(self, phase: PhaseRecord) -> None:
-        """Add a finished phase; after a restore, journal."""
+        """Add a finished phase, and journal it."""
         self.record = replace(self.record, phases=(*self.record.phases, phase))
         self.tell(phase, self.record)
-        if phase.phase == Phase.RESTORE and not self.problem:
-            try:
-                self.journal()
-            except PlaceError as error:  # results are not what is measured: the storm must still end in order
-                self.problem = str(error)
+        self._try(self._journal.add, self.record, phase)
+
+    def _try(self, write: Callable[..., None], *arguments: object) -> None:
+        """Results are not what is measured: when they cannot be written, the storm must still end in order."""
+        if self.problem:
+            return
+        try:
+            write(*arguments)
+        except PlaceError as error:
+            self.problem = str(error)
 
     def take_direct(self, evidence: DirectEvidence) -> None:
         """Keep the worst of all saves: one that was not direct is enough."""
@@ -68,20 +70,16 @@ class Recorder:
         known["cannot"] = {ability: reason} | known["cannot"]
         self.record = replace(self.record, environment=self.record.environment | {"file_system": known})
 
-    def journal(self) -> Path:
-        """Write what is known to `<storm id>.partial`, in place of what was written there before."""
-        newer = self._partial.with_suffix(".newer")
-        files.write(self.record, newer)
-        _remove(self._partial)
-        newer.rename(self._partial)
-        return self._partial
+    def take_waits(self, waits: list[dict[str, Any]]) -> None:
+        """Keep which ranks were waited for beyond the time-out."""
+        if waits:
+            self.record = replace(self.record, environment=self.record.environment | {"waits": list(waits)})
 
-    def last_words(self) -> Path | None:
-        """Journal what is known of a storm that cannot go on; None when that cannot be written."""
-        try:
-            return self.journal()
-        except PlaceError:
-            return None
+    def last_words(self, because: str) -> Path | None:
+        """Leave what is known of a storm that cannot go on; None when that cannot be written."""
+        self.record = replace(self.record, ended_because=because)
+        is_kept = not self.problem and last_words.say(self.partial, because)
+        return self.partial if is_kept else None
 
     def finish(self, record: StormRecord) -> Path | None:
         """Write the final result, and remove the journal; None when it cannot be written (see `problem`)."""
@@ -91,18 +89,14 @@ class Recorder:
             self.problem = str(error)
             return None
         self.problem = ""
-        _remove(self._partial)
+        journal.remove(self.partial)
         return self.folder
+
+
+def partial_folder(results: str, storm_id: str) -> Path:
+    """Where a storm journals while it runs."""
+    return Path(results) / f"{storm_id}.partial"
 
 
 def _nobody(phase: PhaseRecord, record: StormRecord) -> None:
     """Without metrics, nobody hears of a finished phase."""
-
-
-def _remove(folder: Path) -> None:
-    """Remove a result folder of ours: its three files by name, then the folder if that was all."""
-    for name in _NAMES:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            (folder / name).unlink()
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)

@@ -11,11 +11,12 @@ from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.imports import share
 from ckptstorm.cluster.placement import Station, station
 from ckptstorm.engines import ENGINES
-from ckptstorm.errors import PlaceError
+from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.filesystems.mount import differs, mount_of
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.storm import ground
 from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.deputy import look_after_rank_0
 from ckptstorm.storm.orders import Ending, Orders
 from ckptstorm.storm.rounds import Keeper, Outcome, Rounds
 from ckptstorm.storm.watch import LookOut, StopSignals, Watch
@@ -75,16 +76,22 @@ def take_part(
 
     Raises:
         PlaceError: on rank 0, when some node does not see the directory that rank 0 marked.
+        LostRankError: on rank 0, or on its deputy: the ranks cannot meet any more.
     """
     try:
         root_fd = _open_everywhere(cluster, orders)
         if root_fd < 0:
             return Outcome.FAILED
         crew = Crew(cluster, orders, root_fd)
-        board = Board(cluster)
-        watch = Watch(board, signals, make_look_out(crew) if make_look_out else None)
+        board = Board(cluster, orders.storm_id)
+        deputy = look_after_rank_0(crew) if board.is_deputy else None
+        watch = Watch(board, signals, make_look_out(crew) if make_look_out else deputy)
         cluster.tick = watch.tick
-        outcome = Rounds(crew, watch, keeper).run()
+        try:
+            outcome = Rounds(crew, watch, keeper).run()
+        except LostRankError:
+            board.give_up()
+            raise
         cluster.tick = _nothing
         board.settle()
         crew.close()

@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ckptstorm.clock import monotonic_ns
-from ckptstorm.cluster.board import Board, State
+from ckptstorm.cluster.board import Board
+from ckptstorm.cluster.slots import State
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Program
 from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, Sink
@@ -32,6 +32,10 @@ class Underway(Protocol):
 
 #: What rank 0 does with everyone's board lines (progress, time-outs); it may raise.
 LookOut = Callable[[Phase, int, NDArray[np.void]], None]
+
+
+#: What a board line has room for.
+_ROUND_MOST, _PROGRAM_MOST = (1 << 15) - 1, (1 << 16) - 1
 
 
 class StopSignals:
@@ -77,13 +81,13 @@ class Watch:
     def begin(self, phase: Phase, round_number: int, legs: Sequence[Underway]) -> None:
         """A phase is about to start, with these programs in all."""
         self._phase, self._round, self._all_legs = phase, round_number, legs
-        self._board.mine["phase"] = int(phase)
+        self._board.mine["phase"], self._board.mine["round"] = int(phase), min(round_number, _ROUND_MOST)
+        self._board.mine["kind"] = 0
         self.waiting()
 
     def running(self, legs: Sequence[Underway]) -> None:
         """These programs run from now on."""
         self._legs = legs
-        self._board.mine["since_ns"] = monotonic_ns()
         self._line(State.RUNNING)
 
     def waiting(self) -> None:
@@ -119,10 +123,10 @@ class Watch:
         try:
             if self._signals.is_raised:
                 self.stop()
+            self._board.mine["beat"] += 1
             if self._legs:
                 self._line(State.RUNNING)
-            self._board.beat()
-            if self._look_out is not None:
+            if self._board.beat() and self._look_out is not None:
                 self._look_out(self._phase, self._round, self._board.everyone())
         finally:
             self._is_looking = False
@@ -131,11 +135,11 @@ class Watch:
         line = self._board.mine
         done = sum(int(leg.sink.control[OPS_DONE]) for leg in self._all_legs)
         line["bytes_moved"] = sum(int(leg.sink.control[BYTES_MOVED]) for leg in self._all_legs)
-        if done != line["ops_done"][0] or state != line["state"][0]:
-            line["ops_done"], line["state"], line["since_ns"] = done, int(state), monotonic_ns()
+        line["ops_done"], line["state"] = done, int(state)
         for leg in self._legs:
             index = int(leg.sink.control[OPS_DONE])
             if index < len(leg.program.ops):
                 row = leg.program.ops[index]
                 line["kind"], line["file"], line["offset_bytes"] = row["kind"], row["file"], row["offset_bytes"]
+                line["program"] = min(self._all_legs.index(leg), _PROGRAM_MOST)
                 break

@@ -22,6 +22,11 @@ def report(folder: str, as_json: bool) -> int:  # noqa: FBT001 - a flag of the c
         found = scaling.scaling(folder)
         click.echo(json.dumps(found.data()) if as_json else terminal.render_sections(scaling.sections(found)))
         return max((row.exit_code for row in found.rows), default=EXIT_NOT_MET)
+    return show(folder, as_json=as_json)
+
+
+def show(folder: str, *, as_json: bool) -> int:
+    """Print a result folder; returns the exit code of its verdict."""
     record = files.load(folder)
     click.echo(json.dumps(stormjson.to_json(record)) if as_json else terminal.render(record))
     return verdict(record).exit_code

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ckptstorm.cluster import launch, launched
+from ckptstorm.cluster import launched
 from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError
 from ckptstorm.jobfile import read_job
 from ckptstorm.model.parallel import World
 from ckptstorm.storm.check import check as check_all
+from ckptstorm.storm.parent import Ended, run_world
 from ckptstorm.verbs import options
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
                 "how many ranks?",
                 f"ckptstorm run {job_name} --ranks 4, or under a launcher: srun -n 512 ckptstorm run {job_name}",
             )
-        check_all(job, World(ranks, ranks), asked["directory"], asked["results"]).raise_if_stopped()
-        return _start(ranks, asked["directory"], asked["results"])
+        preflight = check_all(job, World(ranks, ranks), asked["directory"], asked["results"])
+        preflight.raise_if_stopped()
+        ended = run_world(job, ranks, asked["results"], preflight.block_size_bytes, sys.argv[1:])
+        return _after(ended, asked["directory"], as_json=asked["as_json"])
     launched.check_world(cluster.rank_count, ranks, os.environ)
     from ckptstorm.record import stormjson
     from ckptstorm.record.verdict import verdict
@@ -67,17 +70,16 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     return verdict(conducted.record).exit_code
 
 
-def _start(ranks: int, directory: str, results: str) -> int:
-    """Start the ranks of this very command line, and explain an end that was none of ours."""
-    ended = launch.start_ranks(ranks, sys.argv[1:])
-    if ended in launch.ORDERLY:
-        return ended
-    if ended == -signal.SIGPIPE:  # the reader of our output went away: no failure of the storm
+def _after(ended: Ended, directory: str, *, as_json: bool) -> int:
+    """What the parent of the ranks has to say when they did not end in order; returns the exit code."""
+    if ended.exit_code == -signal.SIGPIPE:  # the reader of our output went away: no failure of the storm
         return EXIT_MET
-    click.echo(f"ckptstorm: a rank was lost: mpiexec ended with {ended}", err=True)
-    click.echo(
-        f"ckptstorm: what is known by then, if a round was over: ckptstorm report {results}/*.partial; "
-        f"remove the files: ckptstorm clean {shlex.quote(directory)}",
-        err=True,
-    )
-    return EXIT_LOST_RANK
+    if ended.exit_code == EXIT_LOST_RANK:
+        if ended.partial is not None:
+            from ckptstorm.verbs.report import show
+
+            show(str(ended.partial), as_json=as_json)
+            click.echo(f"ckptstorm: what is known: ckptstorm report {shlex.quote(str(ended.partial))}", err=True)
+        if os.path.isdir(directory):
+            click.echo(f"ckptstorm: remove the files: ckptstorm clean {shlex.quote(directory)}", err=True)
+    return ended.exit_code

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from ckptstorm.cluster.board import SLOT_DTYPE, State
+from ckptstorm.cluster.slots import SLOT_DTYPE, State
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.storm import live_metrics
@@ -33,8 +33,10 @@ def test_it_tells_of_the_phase_under_way_and_of_the_last(tmp_path, monkeypatch):
     assert _values(tmp_path / "storm.prom") == {"storm_running": 1.0, "storm_ranks": 4.0}
     lines = np.zeros(4, dtype=SLOT_DTYPE)
     lines["state"], lines["bytes_moved"] = [State.DONE, State.RUNNING, State.RUNNING, State.WAITING], 100
-    lines["since_ns"] = [9_000_000_000, 2_000_000_000, 0, 0]
-    metrics.look(Phase.SAVE, 1, lines)
+    for now_ns in (1_000_000_000, 3_000_000_000):
+        monkeypatch.setattr(live_metrics, "monotonic_ns", lambda now_ns=now_ns: now_ns)
+        metrics.look(Phase.SAVE, 1, lines)
+        lines["ops_done"][2] += 1
     metrics._pen.close(10)
     found = _values(tmp_path / "storm.prom")
     assert found["current_ranks_done"] == 1 and found["current_moved_bytes"] == 400

@@ -173,7 +173,7 @@ def test_a_signal_ends_the_storm_in_order(place, number):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(), cwd=place
     ) as process:
         deadline = time.monotonic() + 60
-        while not list(place.glob("results/*.partial")) and time.monotonic() < deadline:
+        while not list(place.glob("results/*.partial/phase-00003")) and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.3)
         process.send_signal(number)
