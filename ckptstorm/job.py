@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ckptstorm.clock import NS_PER_S
+from ckptstorm.pacing import Rounds, Skew, Stagger
 from ckptstorm.units import Bytes, Duration, duration_word
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -35,10 +36,15 @@ class SizeOrAuto(Bytes):
 class StormTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[storm]: how often, and when it is over."""
 
-    rounds: Count = 3  # measured rounds: one save with its restore each
+    rounds: Rounds = Rounds(3)  # measured rounds, one save with its restore each; "until 5%": until the median is sure
     warmup: Natural = 0  # rounds before them that are run and not counted
+    duration: Duration = Duration(0)  # measured rounds go on for that long; `rounds` is then the most there may be
     interval: Duration = Duration(0)  # from the release of one save to the release of the next
-    keep: Count = 1  # checkpoints kept while the storm runs; older ones are deleted
+    keep: Count = 1  # checkpoints kept while the storm runs; older ones are deleted, as a phase of its own
+    skew: Skew = Skew("0s")  # how late ranks come to a save: a distribution, drawn anew each round
+    stagger: Stagger = Stagger("0s")  # turns that nodes or ranks take on purpose, in saves and restores
+    staging: Bytes = Bytes(0)  # asynchronous saves: host memory of a rank that shards are copied into; 0: none
+    step: Duration = Duration(NS_PER_S)  # a training step, simulated while a staged save drains
     timeout: Duration = Duration(600 * NS_PER_S)  # longest time without progress of a rank; then it is named
     on_timeout: Literal["stop", "wait"] = "stop"  # what then; wait: named again and again, and waited for
     on_error: Literal["stop", "continue"] = "stop"  # after a round in which the storage failed
@@ -186,6 +192,8 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if isinstance(value, Duration):
         return duration_word(value)
+    if isinstance(value, Rounds | Skew | Stagger):
+        return value.plain()
     if isinstance(value, SizeOrLayout | SizeOrAuto) and value == 0:
         return value.word
     return int(value) if isinstance(value, Bytes) else value

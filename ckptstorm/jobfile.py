@@ -17,6 +17,7 @@ import msgspec
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, SizeOrAuto, SizeOrLayout
+from ckptstorm.pacing import Rounds, Skew, Stagger, with_rounds
 from ckptstorm.program import Kind
 from ckptstorm.registry import allowed, suggestion
 from ckptstorm.units import Bytes, Duration, parse_bytes, parse_duration
@@ -80,6 +81,8 @@ def from_builtins(data: Mapping[str, Any], origin: str) -> Job:
     layout = tables.get("layout")
     if isinstance(layout, dict):
         tables["layout"] = _with_options_apart(layout)
+    if isinstance(tables.get("storm"), dict):
+        tables["storm"] = with_rounds(tables["storm"])
     try:
         job = msgspec.convert(tables, Job, dec_hook=_decode_unit)
     except msgspec.ValidationError as error:
@@ -174,6 +177,8 @@ def _decode_unit(target: type, value: Any) -> Any:
         return parse_bytes(value)
     if target is Duration:
         return parse_duration(value)
+    if target in (Rounds, Skew, Stagger):
+        return target.parse(value)
     if target in (SizeOrLayout, SizeOrAuto):
         return target(0 if value == target.word else parse_bytes(value))
     raise NotImplementedError(f"a job has no {target.__name__}")
@@ -226,6 +231,8 @@ def describe(kind: Any) -> str:
         return f"a list of {describe(arguments[0])}"
     if kind in (SizeOrLayout, SizeOrAuto):
         return f'"{kind.word}" or {describe(Bytes)}'
+    if kind in (Rounds, Skew, Stagger):
+        return str(kind.says)
     words = {Bytes: 'a size such as "16MiB"', Duration: 'a time such as "30s"', bool: "true or false", str: "a text"}
     return words.get(kind, "a table" if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else "")
 

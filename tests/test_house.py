@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "ckptstorm"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("units", "registry"),
-    ("program", "sizes", "sinks", "_kernels"),
+    ("program", "sizes", "sinks", "pacing", "_kernels"),
     ("job", "steps", "payload", "filesystems"),
     ("jobfile", "model"),
     ("loads", "layouts", "engines", "measure"),

@@ -16,6 +16,7 @@ class Phase(enum.IntEnum):
     SETTLE = 3
     RESTORE = 4
     CLEAN_UP = 5
+    DELETE = 6  # of checkpoints beyond those kept, while the storm goes on
 
     @property
     def word(self) -> str:

@@ -5,6 +5,8 @@
                       where its `row_count` rows of kind_ns begin (-1: not gathered)
     /phase_rows       one row a rank and phase: measure/rows.py
     /kind_ns          beside them, when gathered: what each rank's time went into, by op kind
+    /pace             beside them, where ranks were delayed by plan or saves staged: measure/pace.py, and the index of
+                      the phase; older folders have none
     /latency_keys     op kind, size class, exact maximum and sum of each histogram
     /latency_counts   the histograms: measure/histogram.py
     /timelines        one row a phase that has a timeline: which rows of /timeline are its own
@@ -32,7 +34,7 @@ from ckptstorm.measure.histogram import BUCKET_COUNT
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
 from ckptstorm.measure.timeline import BIN_DTYPE
-from ckptstorm.record import checks, clocktable, timelines
+from ckptstorm.record import checks, clocktable, paces, timelines
 from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
 
 Table = NDArray[Any]
@@ -75,6 +77,7 @@ TABLES = {
     "phases": TableShape(PHASES_DTYPE, 0, 1 << 20),
     "phase_rows": TableShape(PHASE_ROW_DTYPE, 0, 1 << 25),
     "kind_ns": TableShape(np.dtype("<i8"), KIND_SLOTS, 1 << 23),
+    "pace": TableShape(paces.PACES_DTYPE, 0, 1 << 25),
     "latency_keys": TableShape(KEYS_DTYPE, 0, 1 << 20),
     "latency_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
     "timelines": TableShape(timelines.TIMELINES_DTYPE, 0, 1 << 20),
@@ -83,7 +86,7 @@ TABLES = {
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
 }
 #: Tables that came later, and may be absent: nothing was gathered then.
-LATER = frozenset({"timelines", "timeline", "clocks"})
+LATER = frozenset({"timelines", "timeline", "clocks", "pace"})
 #: What is large and not always wanted, by what `read` and `files.load` call it.
 PARTS = {"kind_ns": ("kind_ns",), "timeline": ("timelines", "timeline")}
 #: Bytes of all tables together that a reader is ready to hold.
@@ -158,8 +161,12 @@ def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays
         raise _damaged(path, why)
     moved_when = timelines.from_tables(tables["timelines"], tables["timeline"], len(tables["phases"]))
     clocks = clocktable.from_table(tables["clocks"], len(tables["phases"]))
-    each = zip(tables["phases"], moved_when, clocks, strict=True)
-    phases = tuple(replace(_phase(row, tables), timeline=when, clocks=its_clocks) for row, when, its_clocks in each)
+    paced = paces.from_table(tables["pace"], len(tables["phases"]))
+    each = zip(tables["phases"], moved_when, clocks, paced, strict=True)
+    phases = tuple(
+        replace(_phase(row, tables), timeline=when, clocks=its_clocks, pace=pace)
+        for row, when, its_clocks, pace in each
+    )
     return Arrays(phases, tuple(tables["node_of_rank"].tolist()))
 
 
@@ -184,6 +191,7 @@ def _tables(record: StormRecord) -> dict[str, Table]:
         "phases": _phase_table(record.phases),
         "phase_rows": _stack([phase.rows for phase in record.phases], "phase_rows"),
         "kind_ns": _stack(kinds, "kind_ns"),
+        "pace": paces.to_table([phase.pace for phase in record.phases]),
         "latency_keys": _stack([_keys(latency) for latency in latencies], "latency_keys"),
         "latency_counts": _stack([latency.counts for latency in latencies], "latency_counts"),
         "timelines": moved_when,

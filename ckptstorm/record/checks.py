@@ -11,7 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.latency import ALL_KEYS, LatencyKey
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
-from ckptstorm.record import clocktable, timelines
+from ckptstorm.record import clocktable, paces, timelines
 from ckptstorm.record.record import SCHEMA
 from ckptstorm.units import TIME_LIMIT_NS
 
@@ -61,6 +61,7 @@ def impossible(tables: dict[str, Table], node_count: int) -> str:
         _impossible_numbers(tables)
         or _impossible_ranges(tables)
         or _impossible_keys(tables)
+        or paces.impossible(tables["pace"], tables["phases"])
         or _impossible_ranks(tables, node_count)
         or timelines.impossible(tables["timelines"], tables["timeline"], len(tables["phases"]), node_count)
         or clocktable.impossible(tables["clocks"], len(tables["phases"]), len(tables["node_of_rank"]))

@@ -20,6 +20,8 @@ DEFINITIONS: dict[str, str] = {
         f"and at least {time_text(STRAGGLER_EXCESS_NS)} more."
     ),
     "stall_gpu_seconds": "Sum over ranks of (last done minus own release): what the GPUs waited, together.",
+    "interval": "95 % interval of the median by order statistics, whatever the distribution of rounds.",
+    "trend": "Theil-Sen slope over measured rounds with Sen's 95 % interval, as a share of the median a round.",
     "latency_ns": "Over all ops of all ranks; the maximum is exact, percentiles are within 0.8 %.",
     "rank_seconds": "Percentiles over ranks of the time from release to durable.",
     "rounds": "Median over measured rounds; spread is (slowest - fastest) ÷ median; warm-up is never counted.",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ckptstorm.measure.clocks import Clocks, no_clocks
 from ckptstorm.measure.failure import Failure
 from ckptstorm.measure.latency import LatencyTable
+from ckptstorm.measure.pace import Pace, no_pace
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
 from ckptstorm.measure.timeline import Timeline
 from ckptstorm.measure.traffic import Traffic
@@ -67,6 +68,7 @@ class PhaseRecord:
         traffic: what passed between clients and storage, by their counters; one of each thing counted,
             and none at all when a node could not read its counters.
         due_bytes: the least that must have passed; -1 when it was not worked out.
+        pace: what pacing and staging did to each rank, one `PACE_DTYPE` a row; none when nothing did.
     """
 
     phase: Phase
@@ -88,6 +90,7 @@ class PhaseRecord:
     clocks: Clocks = field(default_factory=no_clocks)
     traffic: tuple[Traffic, ...] = ()
     due_bytes: int = -1
+    pace: Pace = field(default_factory=no_pace)
 
 
 ReceiptState = Literal[

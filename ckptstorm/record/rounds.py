@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ckptstorm.measure.rows import Phase
+from ckptstorm.record.confidence import Interval, median_interval
 from ckptstorm.record.summary import PhaseSummary
+from ckptstorm.record.trend import Trend, trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +18,23 @@ class Spread:
     Attributes:
         median, least, most: over the measured rounds.
         spread: (most - least) ÷ median; 0 of one round.
+        interval: where the true median lies, with 95 %; None with fewer than six rounds.
     """
 
     median: float
     least: float
     most: float
+    interval: Interval | None = None
 
     @property
     def spread(self) -> float:
         """(most - least) ÷ median."""
         return (self.most - self.least) / self.median if self.median else 0.0
+
+    @property
+    def within(self) -> float | None:
+        """How far the median may be off, as a share of itself; None when that is not known."""
+        return None if self.interval is None else self.interval.within(self.median)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,16 @@ def over_rounds(summaries: Iterable[PhaseSummary], phase: Phase) -> RoundsSummar
 def spread_of(rounds: Iterable[PhaseSummary], number: Callable[[PhaseSummary], float]) -> Spread:
     """Median, least and most of one number; the median of an even count is the mean of the middle two."""
     values = sorted(number(summary) for summary in rounds)
-    middle = len(values) // 2
-    median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-    return Spread(median, values[0], values[-1])
+    return Spread(median_of(values), values[0], values[-1], median_interval(values))
+
+
+def median_of(values: Sequence[float]) -> float:
+    """The median of some values; of an even count the mean of the middle two."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def trend_of(rounds: tuple[PhaseSummary, ...]) -> Trend | None:
+    """Of the time of the finished rounds."""
+    finished = [summary for summary in rounds if summary.is_finished]
+    return trend([summary.round for summary in finished], [summary.seconds for summary in finished])

@@ -54,6 +54,17 @@ def allow(record: StormRecord) -> frozenset[str]:
     )
 
 
+def rounds_planned(record: StormRecord) -> int:
+    """The measured rounds that there must be: of a storm that ends by time or by sureness, one."""
+    has_duration = text(record.job, "storm", "duration", default="0s") not in ("0", "0s")
+    return 1 if has_duration else count(record.job, "storm", "rounds", default=1)
+
+
+def is_staged(record: StormRecord) -> bool:
+    """Whether saves were asynchronous: restored is the last one only."""
+    return count(record.job, "storm", "staging") > 0
+
+
 def limits(record: StormRecord) -> dict[str, float]:
     """`[slo]`: each key with its limit, as the job holds it (seconds, bytes per second, nanoseconds …)."""
     slo = table(record.job, "slo")

@@ -20,7 +20,7 @@ from ckptstorm.record.arrays import Arrays
 from ckptstorm.record.definitions import DEFINITIONS
 from ckptstorm.record.receipts import receipts
 from ckptstorm.record.record import SCHEMA, Failure, MismatchSeen, Node, PhaseRecord, StormRecord
-from ckptstorm.record.rounds import RoundsSummary, over_rounds
+from ckptstorm.record.rounds import RoundsSummary, measured, over_rounds, trend_of
 from ckptstorm.record.summary import PhaseSummary, summarize
 from ckptstorm.record.verdict import limits, verdict
 
@@ -65,7 +65,7 @@ def to_json(record: StormRecord) -> dict[str, Any]:
         "receipts": {name: asdict(receipt) for name, receipt in receipts(record).items()},
         "limits": [asdict(limit) | {"met": limit.is_met, "margin": limit.margin} for limit in limits(record)],
         "world": {"ranks": len(record.node_of_rank), "nodes": len(record.nodes)},
-        "rounds": {phase.word: _rounds_json(over_rounds(summaries, phase)) for phase in (Phase.SAVE, Phase.RESTORE)},
+        "rounds": _all_rounds_json(summaries),
         "phases": [_phase_json(*pair) for pair in zip(summaries, record.phases, strict=True)],
         "job": record.job,
         "asked": record.asked,
@@ -154,7 +154,13 @@ def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
     }
 
 
-def _rounds_json(rounds: RoundsSummary | None) -> dict[str, Any] | None:
+def _all_rounds_json(summaries: tuple[PhaseSummary, ...]) -> dict[str, Any]:
+    found = {phase: over_rounds(summaries, phase) for phase in (Phase.SAVE, Phase.RESTORE, Phase.DELETE)}
+    kept = {phase: rounds for phase, rounds in found.items() if rounds is not None or phase != Phase.DELETE}
+    return {phase.word: _rounds_json(rounds, measured(summaries, phase)) for phase, rounds in kept.items()}
+
+
+def _rounds_json(rounds: RoundsSummary | None, summaries: tuple[PhaseSummary, ...]) -> dict[str, Any] | None:
     if rounds is None:
         return None
     names = ("seconds", "committed_seconds", "bytes_per_s", "iops", "iops_over_4k", "straggler_ratio")
@@ -162,7 +168,8 @@ def _rounds_json(rounds: RoundsSummary | None) -> dict[str, Any] | None:
     return {
         "round_count": rounds.round_count,
         "worst_round": rounds.worst.round,
-        **{name: asdict(spread) | {"spread": spread.spread} for name, spread in spreads.items()},
+        "trend": asdict(found) if (found := trend_of(summaries)) is not None else None,
+        **{name: asdict(each) | {"spread": each.spread, "within": each.within} for name, each in spreads.items()},
     }
 
 

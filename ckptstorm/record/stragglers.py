@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S
+from ckptstorm.measure import pace
 from ckptstorm.measure.histogram import order_statistic
-from ckptstorm.measure.rows import Rows
 from ckptstorm.program import Kind
 from ckptstorm.record.record import PhaseRecord, StormRecord
 
@@ -31,7 +31,7 @@ class Straggler:
 
     Attributes:
         rank, host: who.
-        seconds: from the phase's release until it was durable.
+        seconds: from its own planned release until it was durable.
         times_median: seconds ÷ the median rank's.
         cause: the op kind or wait that most of its excess over a median rank went into; "" unknown.
         cause_seconds: how much more of it than a median rank.
@@ -50,9 +50,9 @@ def stragglers(phase: PhaseRecord, record: StormRecord) -> tuple[Straggler, ...]
     rows = phase.rows
     if not len(rows):
         return ()
-    times = np.asarray(rows["durable_ns"] - rows["release_ns"].min(), dtype=np.int64)
-    median = _median_ns(rows)
-    slowest = sorted(np.flatnonzero(late(rows)).tolist(), key=lambda index: -int(times[index]))[:STRAGGLERS_KEPT]
+    times = own_times_ns(phase)
+    median = _median_ns(phase)
+    slowest = sorted(np.flatnonzero(late(phase)).tolist(), key=lambda index: -int(times[index]))[:STRAGGLERS_KEPT]
     spent = time_by_cause(phase) if slowest else {}
     return tuple(
         Straggler(
@@ -66,21 +66,31 @@ def stragglers(phase: PhaseRecord, record: StormRecord) -> tuple[Straggler, ...]
     )
 
 
-def late(rows: Rows) -> NDArray[np.bool_]:
+def late(phase: PhaseRecord) -> NDArray[np.bool_]:
     """Which rows are those of stragglers; a rank that was never durable is none: it has no time."""
-    if not len(rows):
+    if not len(phase.rows):
         return np.zeros(0, dtype=np.bool_)
-    times = np.asarray(rows["durable_ns"] - rows["release_ns"].min(), dtype=np.int64)
-    median = _median_ns(rows)
+    times = own_times_ns(phase)
+    median = _median_ns(phase)
     is_late = (times > STRAGGLER_MULTIPLE * median) & (times - median > STRAGGLER_EXCESS_NS)
-    return np.asarray(is_late & (rows["durable_ns"] >= 0))
+    return np.asarray(is_late & (phase.rows["durable_ns"] >= 0))
 
 
-def _median_ns(rows: Rows) -> int:
+def own_times_ns(phase: PhaseRecord) -> Int64s:
+    """How long each rank took from its own planned release, in the order of the rows; of no meaning if not durable."""
+    rows = phase.rows
+    delays = pace.delays_ns(phase.pace, len(rows))
+    return np.maximum(np.asarray(rows["durable_ns"] - rows["release_ns"].min() - delays, dtype=np.int64), 0)
+
+
+def durable_times_ns(phase: PhaseRecord) -> Int64s:
+    """The same, of the ranks that were durable only."""
+    return own_times_ns(phase)[phase.rows["durable_ns"] >= 0] if len(phase.rows) else np.zeros(0, dtype=np.int64)
+
+
+def _median_ns(phase: PhaseRecord) -> int:
     """The median rank's time, of those that were durable; at least 1."""
-    durable = rows["durable_ns"]
-    times = np.asarray(durable[durable >= 0] - rows["release_ns"].min(), dtype=np.int64)
-    return max(order_statistic(times, 0.5), 1)
+    return max(order_statistic(durable_times_ns(phase), 0.5), 1)
 
 
 def host_of(record: StormRecord, node: int) -> str:
@@ -95,7 +105,7 @@ def time_by_cause(phase: PhaseRecord) -> dict[str, Int64s]:
         "making bytes": np.asarray(rows["generate_wait_ns"], dtype=np.int64),
         "comparing bytes": np.asarray(rows["verify_wait_ns"], dtype=np.int64),
         "the framework's collectives": np.asarray(rows["coordination_ns"], dtype=np.int64),
-        "a late start": np.asarray(rows["release_ns"], dtype=np.int64),
+        "a late start": np.asarray(rows["release_ns"] - pace.delays_ns(phase.pace, len(rows)), dtype=np.int64),
     }
     if len(phase.kind_ns) == len(rows):
         spent |= {kind.word: phase.kind_ns[:, kind] for kind in Kind if phase.kind_ns[:, kind].any()}
@@ -104,6 +114,6 @@ def time_by_cause(phase: PhaseRecord) -> dict[str, Int64s]:
 
 def _cause(spent: dict[str, Int64s], row: int, excess_ns: int) -> tuple[str, float]:
     """What most of one rank's excess went into, and how many seconds more than a median rank's."""
-    more = {name: int(each[row]) - int(np.median(each)) for name, each in spent.items()}
+    more = {name: int(each[row]) - order_statistic(each, 0.5) for name, each in spent.items()}
     name, most = max(more.items(), key=lambda pair: pair[1])
     return (name, most / NS_PER_S) if most >= CAUSE_SHARE * excess_ns else ("", 0.0)

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S
+from ckptstorm.measure import pace
 from ckptstorm.measure.histogram import beyond_count, order_statistic
 from ckptstorm.measure.rows import STATE_INCOMPLETE, Phase, Rows
 from ckptstorm.record import settings
 from ckptstorm.record.clockcheck import ClockCheck, clock_check
 from ckptstorm.record.latencies import LatencyTree, latency_tree
 from ckptstorm.record.record import PhaseRecord, StormRecord
-from ckptstorm.record.stragglers import Straggler, stragglers
+from ckptstorm.record.staged import Staged, staged
+from ckptstorm.record.stragglers import Straggler, durable_times_ns, stragglers
 
 Int64s = NDArray[np.int64]
 
@@ -48,16 +50,17 @@ class PhaseSummary:
         metadata_op_count, sync_count, error_count, mismatch_count: of all ranks.
         first_done_s, median_done_s, last_done_s: fastest, median and slowest rank; last_done_s is T.
         tail_s: last done - first done.
-        straggler_ratio: slowest ÷ median rank; 0 when no rank finished.
+        straggler_ratio: slowest ÷ median rank, each from its own planned release; 0 when no rank finished.
         stragglers: ranks beyond the stated multiple of the median, slowest first.
-        stall_gpu_seconds: sum over ranks of (last done - its release).
+        stall_gpu_seconds: sum over ranks of (last done - its release); of a staged save, of what it was blocked.
         skew_median_s, skew_max_s: how late ranks started after the earliest one.
         generate_share, verify_share: the largest wait of any rank for payload ÷ (threads × T).
         coordination_share: the largest time of any rank inside the framework's collectives ÷ T.
         latency_ns: op kind -> size class or "all" -> count, p50, p90, p99, p999, max.
         beyond_count: ops longer than a histogram can hold (nearly five hours).
-        rank_seconds: percentiles over ranks.
+        rank_seconds: percentiles over ranks, each from its own planned release (skew and stagger move it).
         clock: the barrier's independent check on T.
+        staged: of an asynchronous save.
     """
 
     phase: Phase
@@ -93,6 +96,7 @@ class PhaseSummary:
     beyond_count: int
     rank_seconds: RankSeconds
     clock: ClockCheck = field(default_factory=ClockCheck)
+    staged: Staged | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -114,8 +118,9 @@ def summarize(record: StormRecord) -> tuple[PhaseSummary, ...]:
 def phase_summary(phase: PhaseRecord, record: StormRecord) -> PhaseSummary:
     """The numbers of one phase; `record` lends the hosts and the number of I/O threads."""
     rows = phase.rows
-    times = done_after_release_ns(rows)
+    times, own = done_after_release_ns(rows), durable_times_ns(phase)
     whole_ns = int(times.max(initial=0))
+    async_save = staged(phase, whole_ns)
     threads = max(settings.count(record.job, "io", "threads"), 1)
     sums = {name: int(rows[name].sum(dtype=np.int64)) for name in _SUMS}
     return PhaseSummary(
@@ -133,18 +138,19 @@ def phase_summary(phase: PhaseRecord, record: StormRecord) -> PhaseSummary:
         median_done_s=order_statistic(times, 0.5) / NS_PER_S,
         last_done_s=whole_ns / NS_PER_S,
         tail_s=(whole_ns - int(times.min(initial=whole_ns))) / NS_PER_S,
-        straggler_ratio=whole_ns / max(order_statistic(times, 0.5), 1),
+        straggler_ratio=int(own.max(initial=0)) / max(order_statistic(own, 0.5), 1),
         stragglers=stragglers(phase, record),
-        stall_gpu_seconds=_stall_ns(rows) / NS_PER_S,
-        skew_median_s=order_statistic(_late_ns(rows), 0.5) / NS_PER_S,
-        skew_max_s=int(_late_ns(rows).max(initial=0)) / NS_PER_S,
+        stall_gpu_seconds=async_save.stall_gpu_seconds if async_save else _stall_ns(rows) / NS_PER_S,
+        skew_median_s=order_statistic(_late_ns(phase), 0.5) / NS_PER_S,
+        skew_max_s=int(_late_ns(phase).max(initial=0)) / NS_PER_S,
         generate_share=_worst_share(rows["generate_wait_ns"], whole_ns * threads),
         verify_share=_worst_share(rows["verify_wait_ns"], whole_ns * threads),
         coordination_share=_worst_share(rows["coordination_ns"], whole_ns),
         latency_ns=latency_tree(phase.latency),
         beyond_count=sum(beyond_count(counts) for counts in phase.latency.counts),
-        rank_seconds=RankSeconds(*(order_statistic(times, q) / NS_PER_S for q in (0.5, 0.99, 1.0))),
+        rank_seconds=RankSeconds(*(order_statistic(own, q) / NS_PER_S for q in (0.5, 0.99, 1.0))),
         clock=clock_check(phase),
+        staged=async_save,
         **sums,
     )
 
@@ -181,9 +187,10 @@ def _stall_ns(rows: Rows) -> int:
     return int((rows["durable_ns"].max() - rows["release_ns"]).sum(dtype=np.int64))
 
 
-def _late_ns(rows: Rows) -> Int64s:
-    """How long after the earliest rank each one started."""
-    return np.asarray(rows["release_ns"] - (rows["release_ns"].min() if len(rows) else 0), dtype=np.int64)
+def _late_ns(phase: PhaseRecord) -> Int64s:
+    """How long after the earliest rank each one started, beyond what was planned."""
+    begun = phase.rows["release_ns"] - pace.delays_ns(phase.pace, len(phase.rows))
+    return np.asarray(begun - (begun.min() if len(begun) else 0), dtype=np.int64)
 
 
 def _worst_share(waits_ns: NDArray[np.int64], whole_ns: int) -> float:

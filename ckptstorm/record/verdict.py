@@ -124,8 +124,9 @@ def _doubts(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Iterato
 def _missing_rounds(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Iterator[str]:
     if record.ended != "complete":
         return
-    planned = settings.count(record.job, "storm", "rounds", default=1)
+    rounds = settings.rounds_planned(record)
     for phase in (Phase.SAVE, Phase.RESTORE):
+        planned = 1 if phase == Phase.RESTORE and settings.is_staged(record) else rounds
         found = len({summary.round for summary in summaries if summary.phase == phase and summary.is_measured})
         if found < planned and (phase == Phase.SAVE or found):
             yield f"ROUNDS: {found} of {planned} measured rounds have a {phase.word}"

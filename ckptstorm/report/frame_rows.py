@@ -76,7 +76,7 @@ def _phase(record: StormRecord, summary: PhaseSummary, phase: PhaseRecord) -> di
         "phase": phase.phase.word,
         "is_measured": summary.is_measured,
         "is_finished": summary.is_finished,
-        "straggler_count": int(late(phase.rows).sum()),
+        "straggler_count": int(late(phase).sum()),
         "drain_ns": phase.drain_ns,
         "resident_share": phase.resident_share,
     }

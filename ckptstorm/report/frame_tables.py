@@ -34,7 +34,7 @@ def ranks(record: StormRecord) -> pd.DataFrame:
         "node": rows["node"],
         "host": _hosts(record, rows["node"]),
         "seconds": np.concatenate([np.zeros(0), *(_seconds(phase.rows) for phase in phases)]),
-        "is_straggler": np.concatenate([np.zeros(0, dtype=np.bool_), *(late(phase.rows) for phase in phases)]),
+        "is_straggler": np.concatenate([np.zeros(0, dtype=np.bool_), *(late(phase) for phase in phases)]),
     }
     return _frame("ranks", columns | {name: rows[name] for name in COLUMNS["ranks"] if name not in columns})
 

@@ -15,6 +15,7 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.record import settings
 from ckptstorm.record.rounds import RoundsSummary
 from ckptstorm.record.words import counted, percent
+from ckptstorm.report.course import staged_answer
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Line, Section
 from ckptstorm.units import bytes_text, rate_text, time_text
@@ -66,6 +67,8 @@ def _answer(known: Known, phase: Phase) -> str:
     rounds = known.over_rounds(phase)
     if rounds is None or not rounds.seconds.most:
         return ""
+    if phase == Phase.SAVE and (staged := staged_answer(known)):
+        return f"{staged} ({_rounds_words(rounds)})"
     ranks = len(known.record.node_of_rank)
     time = time_text(rounds.seconds.median * NS_PER_S)
     held = f"held {counted(ranks, 'GPU')} for" if phase == Phase.SAVE else "took"
@@ -76,7 +79,8 @@ def _rounds_words(rounds: RoundsSummary) -> str:
     if rounds.round_count == 1:
         return "one measured round"
     worst = time_text(rounds.seconds.most * NS_PER_S)
-    return f"median of {rounds.round_count} rounds; worst {worst}, spread {percent(rounds.seconds.spread)}"
+    sure = f" known to ± {percent(rounds.seconds.within)}" if rounds.seconds.within is not None else ""
+    return f"median of {rounds.round_count} rounds{sure}; worst {worst}, spread {percent(rounds.seconds.spread)}"
 
 
 def _next_step(known: Known) -> str:

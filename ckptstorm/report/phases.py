@@ -12,8 +12,8 @@ from ckptstorm.program import DATA, Kind
 from ckptstorm.record.latencies import ALL, Percentiles, latency_tree
 from ckptstorm.record.record import PhaseRecord
 from ckptstorm.record.rounds import spread_of
-from ckptstorm.record.stragglers import Straggler, time_by_cause
-from ckptstorm.record.summary import PhaseSummary, done_after_release_ns
+from ckptstorm.record.stragglers import Straggler, durable_times_ns, time_by_cause
+from ckptstorm.record.summary import PhaseSummary
 from ckptstorm.record.words import counted
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table
@@ -184,7 +184,7 @@ def _percentile_row(name: str, found: Percentiles) -> tuple[str, ...]:
 
 
 def _rank_row(worst: PhaseRecord) -> tuple[str, ...]:
-    times = done_after_release_ns(worst.rows)
+    times = durable_times_ns(worst)
     quantiles = (order_statistic(times, quantile) for quantile in (*_QUANTILES, 1.0))
     return ("rank, this round", count_text(len(times)), *(time_text(time) for time in quantiles))
 

@@ -15,6 +15,7 @@ from ckptstorm.record.record import Failure, PhaseRecord, StormRecord
 from ckptstorm.record.rounds import RoundsSummary
 from ckptstorm.record.settings import allow
 from ckptstorm.record.words import counted, round_words
+from ckptstorm.report import course
 from ckptstorm.report.allocation import allocation
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.headline import asked, headline
@@ -137,6 +138,9 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     waits,
     save,
     restore,
+    course.staged,
+    course.over_rounds,
+    course.deletion,
     others,
     receipts,
     allocation,

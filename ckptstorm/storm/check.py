@@ -23,6 +23,7 @@ from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
 from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
+from ckptstorm.storm.staging import check_staging, host_bytes
 from ckptstorm.units import bytes_text, count_text
 
 #: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
@@ -86,6 +87,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     engine = check_engine(job)
     _check_shape(job, world)
     _check_faults(job, world)
+    check_staging(job, world)
     mount = _mount(nearest_directory(directory))
     facts = facts_of(job, mount.block_size_bytes)
     sums = totals(job, world, facts)
@@ -246,7 +248,7 @@ def buffer_bytes(job: Job, largest_bytes: int) -> int:
 
 def _memory(job: Job, world: World, largest_bytes: int) -> Finding:
     ranks = world.most_ranks_per_node
-    need = ranks * (_RANK_BYTES + buffer_bytes(job, largest_bytes))
+    need = ranks * (_RANK_BYTES + buffer_bytes(job, largest_bytes) + host_bytes(job))
     available = _available_bytes()
     sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
     if need > available:

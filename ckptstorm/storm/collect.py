@@ -12,6 +12,7 @@ from ckptstorm.measure import latency, timeline
 from ckptstorm.measure.clocks import CLOCK_DTYPE, Clocks, no_clocks
 from ckptstorm.measure.failure import Failure, failures, merge_failures
 from ckptstorm.measure.latency import LatencyTable
+from ckptstorm.measure.pace import no_pace
 from ckptstorm.measure.phase_row import Observed, kind_ns, phase_row
 from ckptstorm.measure.rows import KIND_SLOTS, Phase
 from ckptstorm.measure.timeline import BIN_DTYPE, Timeline
@@ -36,6 +37,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
     uncertainty = cluster.greatest(np.array([seen.clock.uncertainty_ns], dtype=np.int64))
     clocks = _clocks_of_all(cluster, seen)
     failed, mismatched = _words_of_all(cluster, observed)
+    pace = cluster.rows_on_rank_0(seen.pace) if len(seen.pace) else no_pace()
     if cluster.rank != 0:
         return None
     return PhaseRecord(
@@ -54,6 +56,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
         kind_ns=spent["kinds"][:rank_count],
         timeline=moved_when,
         clocks=clocks,
+        pace=pace[:rank_count],
     )
 
 

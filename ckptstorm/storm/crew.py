@@ -26,6 +26,7 @@ from ckptstorm.storm.lowered import LoweredRun, lowered
 from ckptstorm.storm.meeting import Meeting
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.phase import Groups
+from ckptstorm.storm.staging import Area, StagedEngine, staged_bytes
 
 #: Engines that can delete files themselves; for the others plain system calls do it.
 _DELETERS = ("native", "posix", "null")
@@ -40,6 +41,7 @@ class Crew:
         save, restore, clean_up, drain: its lowered steps, of any round.
         file_system: the adapter of this node's mount.
         root_fd: the directory under test, open.
+        area: staging memory of asynchronous saves; None when the job asks for none.
     """
 
     def __init__(self, cluster: Cluster, orders: Orders, root_fd: int) -> None:
@@ -54,6 +56,8 @@ class Crew:
         self.clean_up = (LoweredRun((_unlink_program(self.plan),), "data"),)
         self.file_system: Adapter = adapter_of(mount_of(orders.directory))
         self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
+        staging = int(job.storm.staging)
+        self.area = Area(staging, staged_bytes(self.save)) if staging else None
         self._setup = Setup(
             root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth,
             hints=tuple(sorted(job.io.hints.items())),
@@ -80,7 +84,8 @@ class Crew:
             setup = replace(setup, comm=self.groups(phase)["world"].comm if "world" in self.groups(phase) else None)
         engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(setup)
         planted = tuple(_planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number))
-        return SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
+        engine = SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
+        return StagedEngine(engine, self.area) if phase == Phase.SAVE and self.area is not None else engine
 
     @property
     def thread(self) -> Literal["own", "main"]:

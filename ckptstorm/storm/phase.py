@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from ckptstorm.clock import NS_PER_S, monotonic_ns
 from ckptstorm.cluster.clocks import ClockOffset, measure_offset
 from ckptstorm.cluster.comm import Cluster, Group
 from ckptstorm.engines.contract import Prepared, Preparer
+from ckptstorm.measure.pace import Pace, no_pace, pace_row
 from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.payload import Payload
@@ -21,6 +22,7 @@ from ckptstorm.program import Program
 from ckptstorm.sinks import STOP, KeepTimes
 from ckptstorm.steps import Meet
 from ckptstorm.storm.lowered import Lowered
+from ckptstorm.storm.staging import Trainer
 from ckptstorm.storm.watch import Watch
 
 #: A rank sleeps until this long before the release and spins the rest: a sleep alone wakes 50 to 100 us late.
@@ -40,12 +42,38 @@ class Seen:
         barrier_to_barrier_ns: this rank's own clock from the announced release to the closing barrier.
         clock: the offset that converted the release.
         has_failed: this rank had an error that ended its program, or was told that another one had.
+        pace: what pacing and staging did to this rank; none when the job asks for neither.
     """
 
     observed: Observed
     barrier_to_barrier_ns: int
     clock: ClockOffset
     has_failed: bool
+    pace: Pace = field(default_factory=no_pace)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What sets this rank apart from the others in a phase.
+
+    Attributes:
+        delay_ns: its own release after the announced one.
+        trainer: of a staged save, who copies and trains on; None else.
+        is_told: whether the record is to tell of it.
+    """
+
+    delay_ns: int = 0
+    trainer: Trainer | None = None
+    is_told: bool = False
+
+    def pace(self) -> Pace:
+        """What the record tells; the trainer comes to its end."""
+        if self.trainer is not None:
+            return self.trainer.finish(self.delay_ns)
+        return pace_row(delay_ns=self.delay_ns) if self.is_told else no_pace()
+
+
+NOTHING_OWN = Own()
 
 
 Where = Literal["own", "main"]
@@ -85,11 +113,18 @@ class Leg:
 
     def _work(self) -> None:
         try:
-            wait_until(self._release_ns)
+            self._wait()
             self.started_ns = monotonic_ns()
             self.ops_run = self.prepared.run(self.sink, 0, len(self.program.ops))
         except BaseException as raised:  # noqa: BLE001 - carried to the main thread, which raises it
             self._raised = raised
+
+    def _wait(self) -> None:
+        """Until the release; a stop is obeyed meanwhile (the engine then runs nothing)."""
+        while self._release_ns - monotonic_ns() > 2 * _LOOK_S * NS_PER_S and not self.sink.control[STOP]:
+            time.sleep(_LOOK_S)
+        if not self.sink.control[STOP]:
+            wait_until(self._release_ns)
 
 
 Stage = list[Leg] | Meet
@@ -106,15 +141,18 @@ class PhaseRun:
         self._coordination_ns = 0
         self._has_failed = False
 
-    def run(self, phase: Phase, round_number: int, stages: Sequence[Stage]) -> Seen:
-        """Run prepared stages from the announced release to the closing barrier."""
+    def run(self, phase: Phase, round_number: int, stages: Sequence[Stage], own: Own = NOTHING_OWN) -> Seen:
+        """Run prepared stages from this rank's own release to the closing barrier."""
         legs = [leg for stage in stages if isinstance(stage, list) for leg in stage]
         self._watch.begin(phase, round_number, legs)
         clock = measure_offset(self._cluster)
         self._cluster.barrier()
         announced_ns = self._announced_release_ns() - clock.offset_ns
         cpu_before_ns = time.process_time_ns()
-        started_ns = self._run_stages(stages, announced_ns)
+        if own.trainer is not None:
+            own.trainer.start(announced_ns + own.delay_ns)
+        started_ns = self._run_stages(stages, announced_ns + own.delay_ns)
+        pace = own.pace()
         done_ns, cpu_ns = monotonic_ns(), time.process_time_ns() - cpu_before_ns
         self._watch.done()
         self._cluster.barrier()
@@ -136,7 +174,7 @@ class PhaseRun:
             was_stopped=self._watch.is_stopping,
             is_sync_expected=self._watch.is_sync_due,
         )
-        return Seen(observed, closed_ns - announced_ns, clock, self._has_failed)
+        return Seen(observed, closed_ns - announced_ns, clock, self._has_failed, pace)
 
     def _announced_release_ns(self) -> int:
         """The instant of the release on rank 0's clock: far enough ahead for all to hear of it before."""
@@ -154,10 +192,10 @@ class PhaseRun:
                 self._run_legs(stage, release_ns)
                 started_ns = started_ns or min((leg.started_ns for leg in stage), default=0)
             elif isinstance(stage, Meet):
-                wait_until(release_ns)
+                self._wait(release_ns)
                 started_ns = started_ns or monotonic_ns()
                 self._meet(stage)
-        wait_until(release_ns)
+        self._wait(release_ns)
         return started_ns or monotonic_ns()
 
     def _is_to_run(self, legs: list[Leg]) -> bool:
@@ -167,6 +205,13 @@ class PhaseRun:
         for leg in legs:
             leg.sink.control[STOP] = 1
         return any(leg.where == "main" for leg in legs)
+
+    def _wait(self, release_ns: int) -> None:
+        """Until this rank's own release, looking at what there is to look at."""
+        while release_ns - monotonic_ns() > 2 * _LOOK_S * NS_PER_S and not self._watch.is_stopping:
+            self._watch.sleep(_LOOK_S)
+        if not self._watch.is_stopping:
+            wait_until(release_ns)
 
     def _run_legs(self, legs: list[Leg], release_ns: int) -> None:
         self._watch.running(legs)

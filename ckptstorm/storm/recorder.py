@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ckptstorm.errors import PlaceError
-from ckptstorm.record import files, journal, last_words
+from ckptstorm.record import files, journal, last_words, settings
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.storm.settle import DirectEvidence
+from ckptstorm.units import parse_duration, time_text
 
 
 class Recorder:
@@ -32,6 +33,8 @@ class Recorder:
         self._journal = journal.Journal(self.partial)
         self.problem = ""
         self.tell: Callable[[PhaseRecord, StormRecord], None] = _nobody
+        self._pauses = 0
+        self._late_ns: list[int] = []
         self._try(self._journal.begin, self.record)
 
     def take(self, phase: PhaseRecord) -> None:
@@ -48,6 +51,18 @@ class Recorder:
             write(*arguments)
         except PlaceError as error:
             self.problem = str(error)
+
+    def take_lateness(self, late_ns: int) -> None:
+        """How late a save was after `[storm] interval`; what is more than a twentieth of it is told as not kept."""
+        word = settings.text(self.record.job, "storm", "interval")
+        self._pauses += 1
+        if late_ns > parse_duration(word) // 20:
+            self._late_ns.append(late_ns)
+        if not self._late_ns:
+            return
+        most = time_text(max(self._late_ns))
+        kept = f"{word}, but {len(self._late_ns)} of {self._pauses} saves were late, by up to {most}"
+        self.record = replace(self.record, asked=self.record.asked | {"storm.interval": (word, kept)})
 
     def take_direct(self, evidence: DirectEvidence) -> None:
         """Keep the worst of all saves: one that was not direct is enough."""

@@ -1,7 +1,8 @@
 """All rounds of a storm: every rank runs this same function, rank 0 also keeps the record.
 
-A round is a save, a settling, a restore. After each phase the ranks agree on how it went, so that
-all of them take the same way: go on, or end the storm in order with what is known.
+A round is a save, a settling, a restore; with asynchronous saves it is a save, and one restore ends the storm. After
+each phase the ranks agree on how it went, so that all of them take the same way: go on, or end the storm in order
+with what is known.
 """
 
 from __future__ import annotations
@@ -13,28 +14,37 @@ from typing import Protocol
 
 import numpy as np
 
-from ckptstorm.clock import NS_PER_S, monotonic_ns
+from ckptstorm.clock import monotonic_ns
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.measure.durable import is_every_file_synced
 from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Program
-from ckptstorm.record.record import PhaseRecord
+from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, removal, settle
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.enough import Enough
 from ckptstorm.storm.lowered import Lowered, programs_of
-from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
+from ckptstorm.storm.pacer import Pacer
+from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.watch import Watch
 
 
 class Keeper(Protocol):
     """Rank 0's record."""
 
+    @property
+    def record(self) -> StormRecord:
+        """All that is known by now."""
+
     def take(self, phase: PhaseRecord) -> None:
         """A finished phase."""
+
+    def take_lateness(self, late_ns: int) -> None:
+        """How late a save was after the `interval` since the one before."""
 
     def take_direct(self, evidence: settle.DirectEvidence) -> None:
         """What shows that O_DIRECT was in force in a save."""
@@ -72,7 +82,8 @@ class Rounds:
         self._present: list[int] = []  # rounds whose files are there
         self._costs = measure_costs(crew.cluster)
         self._claims_durable = _claims_durable(crew)
-        self._last_save_ns = 0
+        self._enough = Enough(crew.job.storm, crew.cluster)
+        self._pacer = Pacer(crew, watch)
         self._resident_share = -1.0
         self._counting = Counting(crew)
 
@@ -80,35 +91,51 @@ class Rounds:
         """All rounds, then the clean-up; a collective of all ranks."""
         outcome = Outcome.FINE
         for index in range(self._crew.round_count):
-            worst = self._round(index)
+            worst, is_last = self._round(index)
             outcome = max(outcome, worst)
-            if worst == Outcome.STOPPED or (worst == Outcome.FAILED and self._crew.job.storm.on_error == "stop"):
+            if is_last or worst == Outcome.STOPPED or (worst == Outcome.FAILED and self._stops_on_error):
                 break
+            if worst == Outcome.FINE:
+                self._remove_older(self._crew.job.storm.keep, Phase.DELETE, self._number(index))
         kept = 1 if self._crew.orders.keeps_files and outcome == Outcome.FINE else 0
-        self._remove_older(kept)
+        self._remove_older(kept, Phase.CLEAN_UP)
         return outcome
 
-    def _round(self, index: int) -> Outcome:
-        number = index + 1 - self._crew.job.storm.warmup
-        step = self._steps[index]
-        self._wait_for_interval()
+    @property
+    def _stops_on_error(self) -> bool:
+        return self._crew.job.storm.on_error == "stop"
+
+    def _number(self, index: int) -> int:
+        return index + 1 - self._crew.job.storm.warmup
+
+    def _round(self, index: int) -> tuple[Outcome, bool]:
+        """One round: how it went, and whether there have been enough."""
+        number, step, is_staged = self._number(index), self._steps[index], self._crew.area is not None
+        self._pacer.wait(self._tell_lateness)
+        self._enough.begin(number)
         self._present.append(index)
         outcome = self._phase(Phase.SAVE, number, self._crew.save, step)
-        if outcome != Outcome.FINE:
-            return outcome
+        if outcome == Outcome.FINE and not is_staged:
+            outcome = self._read_back(number, step)
+        if outcome == Outcome.STOPPED:
+            return outcome, True
+        is_last = self._enough.is_reached(number, self._keeper.record if self._keeper is not None else None)
+        if is_staged and is_last and outcome == Outcome.FINE:
+            outcome = self._read_back(number, step)
+        return outcome, is_last
+
+    def _read_back(self, number: int, step: str) -> Outcome:
         outcome = self._settle(number, step)
-        if outcome != Outcome.FINE:
-            return outcome
-        outcome = self._phase(Phase.RESTORE, number, self._crew.restore, step)
-        if index + 1 < self._crew.round_count and outcome == Outcome.FINE:
-            self._remove_older(self._crew.job.storm.keep)
-        return outcome
+        return self._phase(Phase.RESTORE, number, self._crew.restore, step) if outcome == Outcome.FINE else outcome
 
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step, crew.thread)
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
-        seen, counted = self._run(phase, number, stages)
+        own = self._pacer.own(phase, number)
+        seen, counted = self._run(phase, number, stages, own)
+        if phase == Phase.SAVE:
+            self._pacer.saved(seen, own)
         self._keep(seen, counted, self._resident_share if phase == Phase.RESTORE else -1.0)
         if phase == Phase.SAVE and crew.job.io.direct:
             evidence = settle.direct_evidence(crew, seen, step)
@@ -137,11 +164,11 @@ class Rounds:
             self._keeper.take(replace(found, resident_share=resident_share))
             self._cannot("counters", counted.reason)
 
-    def _run(self, phase: Phase, number: int, stages: list[Stage]) -> tuple[Seen, Counted]:
+    def _run(self, phase: Phase, number: int, stages: list[Stage], own: Own = NOTHING_OWN) -> tuple[Seen, Counted]:
         """A phase, between two readings of the storage's counters."""
         run = PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns, self._crew.groups(phase))
         self._counting.begin()
-        seen = run.run(phase, number, stages)
+        seen = run.run(phase, number, stages, own)
         return seen, self._counting.end(phase, seen.observed.announced_release_ns)
 
     def _cannot(self, ability: str, reason: str) -> None:
@@ -156,8 +183,8 @@ class Rounds:
             self._watch.stop()
         return agreed
 
-    def _remove_older(self, keep: int) -> None:
-        """Delete all checkpoints but the newest `keep`, as a phase of its own."""
+    def _remove_older(self, keep: int, phase: Phase, number: int | None = None) -> None:
+        """Delete all checkpoints but the newest `keep`, as a phase of round `number` (of the one that made them)."""
         if not self._present:
             return
         if self._crew.job.layout.overwrite:
@@ -165,11 +192,11 @@ class Rounds:
         else:
             old = self._present[: max(0, len(self._present) - keep)]
         for index in old:
-            self._clean_up(index)
+            self._remove(index, phase, self._number(index) if number is None else number)
         self._present = self._present[len(self._present) - keep :] if keep else []
 
-    def _clean_up(self, index: int) -> None:
-        number, step = index + 1 - self._crew.job.storm.warmup, self._steps[index]
+    def _remove(self, index: int, phase: Phase, number: int) -> None:
+        step = self._steps[index]
         root_fd, created = self._crew.root_fd, self._crew.plan.created
         parents = {f"{step}/{os.path.dirname(name)}".rstrip("/") for name in created} | {step}
         is_ours = not any(removal.leads_elsewhere(root_fd, parent) for parent in parents)
@@ -177,8 +204,9 @@ class Rounds:
             self._crew.clean_up if is_ours else (), self._crew.clean_up_engine(), self._crew.payload(number), step
         )
         self._watch.is_sync_due = False
-        self._watch.resume()
-        seen, counted = self._run(Phase.CLEAN_UP, number, stages)
+        if phase == Phase.CLEAN_UP:
+            self._watch.resume()
+        seen, counted = self._run(phase, number, stages)
         removal.remove_directories(root_fd, step, created)
         self._cluster.barrier()
         if self._cluster.rank == 0:
@@ -186,12 +214,9 @@ class Rounds:
         self._cluster.barrier()
         self._keep(seen, counted)
 
-    def _wait_for_interval(self) -> None:
-        """The next save is released `interval` after the one before (at once when that has passed)."""
-        due_ns = self._last_save_ns + int(self._crew.job.storm.interval)
-        while monotonic_ns() < due_ns and not self._watch.is_stopping and self._last_save_ns:
-            self._watch.sleep(min(0.05, (due_ns - monotonic_ns()) / NS_PER_S))
-        self._last_save_ns = monotonic_ns()
+    def _tell_lateness(self, late_ns: int) -> None:
+        if self._keeper is not None:
+            self._keeper.take_lateness(late_ns)
 
 
 def measure_costs(cluster: Cluster) -> Costs:
