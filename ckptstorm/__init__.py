@@ -9,14 +9,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ckptstorm.report.frames import load as load
+    from ckptstorm.report.importers.frames import import_result as import_result
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> "Any":
-    """`ckptstorm.load`, imported when it is first used: only analysts need it, and only they have pandas."""
+    """`ckptstorm.load` and `import_result`, imported when first used: only analysts need them, and they have pandas."""
     if name == "load":
         from ckptstorm.report.frames import load
 
         return load
+    if name == "import_result":
+        from ckptstorm.report.importers.frames import import_result
+
+        return import_result
     raise AttributeError(f"module 'ckptstorm' has no attribute {name!r}")

@@ -27,6 +27,7 @@ VERBS = {
     "compare": Entry("ckptstorm.verbs.compare:compare", "Is it better or worse than before, or can it not be told?"),
     "size": Entry("ckptstorm.verbs.size:size", "How often to save, what it costs, and what bandwidth would do."),
     "export": Entry("ckptstorm.verbs.export:export", "In another form: tables, traces, metrics, a copy for strangers."),
+    "import": Entry("ckptstorm.verbs.importing:import_", "What other tools wrote, as ours."),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
     "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, jobs."),
 }

@@ -1,0 +1,1 @@
+"""Tests of the importers of other tools' results."""
