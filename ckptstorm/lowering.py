@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.buffering import largest, read_ops, split, streamed, write_ops
-from ckptstorm.program import OP_DTYPE, SYNCS, Kind, Ops, Path, Program, open_length
+from ckptstorm.program import OP_DTYPE, SYNCS, Kind, Ops, Path, Program, TorchPart, open_length
 from ckptstorm.steps import Call, Calls, Draft, Facts, ReadFile, Record, WriteFile, WriterApi
 
 Int64s = NDArray[np.int64]
@@ -24,6 +24,7 @@ _KINDS: dict[Calls, dict[Kind, Kind]] = {
     "mpi_all": {Kind.WRITE: Kind.MPI_WRITE_AT_ALL, Kind.READ: Kind.MPI_READ_AT_ALL},
     "h5": {Kind.WRITE: Kind.H5_WRITE, Kind.READ: Kind.H5_READ},
     "h5_all": {Kind.WRITE: Kind.H5_WRITE, Kind.READ: Kind.H5_READ},
+    "torch": {},
 }
 _FILE_SYNCS = (Kind.FSYNC, Kind.FDATASYNC)
 
@@ -55,6 +56,9 @@ def lower(draft: Draft, facts: Facts) -> Program:
 def record_writes(record: Record, api: WriterApi, facts: Facts) -> dict[Kind, list[int]]:
     """Lengths of the write ops of one flushed record that starts with an empty buffer."""
     assert record.is_flushed
+    if facts.calls == "torch":
+        kind = Kind.TORCH_SAVE if record.data else Kind.WRITE
+        return {kind: [length for _, length in record.data] or [record.size_bytes]}
     lengths = write_ops((record,), api, facts)[0]
     if api != "ofstream":
         return {call_kind(Kind.WRITE, facts): lengths}
@@ -118,6 +122,11 @@ class _Table:
         self._row(Kind.OPEN, file.path, 0, open_length(flags, file.mode))
         for index, call in enumerate(file.opening):
             self.call(call, file.opening[index + 1 :])
+        if self._is_torch(file):
+            self._torch_saves(file)
+            self._row_of_sync(file)
+            self._row(Kind.CLOSE, file.path)
+            return
         written, held = write_ops(file.records, file.api, self._facts)
         sync = file_sync(self._facts, file.is_synced)
         if self._facts.durability != "layout":
@@ -136,6 +145,31 @@ class _Table:
         for index, call in enumerate(file.closing):
             self.call(call, file.closing[index + 1 :])
         self._row(Kind.CLOSE, file.path)
+
+    def _is_torch(self, file: WriteFile) -> bool:
+        """Whether the file's records are made by calls of PyTorch; what commits is never flushed, or small."""
+        return self._facts.calls == "torch" and all(record.is_flushed for record in file.records)
+
+    def _row_of_sync(self, file: WriteFile) -> None:
+        if (sync := file_sync(self._facts, file.is_synced)) is not None:
+            self._row(sync, file.path)
+
+    def _torch_saves(self, file: WriteFile) -> None:
+        """A call a tensor, or one for all of them; what is no tensor is written as it is."""
+        start = file.offset_bytes
+        for record in (each for each in file.records for _ in range(each.count)):
+            if not record.data:
+                self._row(Kind.WRITE, file.path, start, record.size_bytes)
+            self._torch_rows(Kind.TORCH_SAVE, file.path, start, record.data, file.api)
+            start += record.size_bytes
+
+    def _torch_rows(self, kind: Kind, path: Path, start: int, data: tuple[tuple[int, int], ...], api: str) -> None:
+        part = TorchPart.OF_PATH if api == "ofstream" else TorchPart.OF_STREAM
+        for index, (offset, length) in enumerate(data):
+            if len(data) == 1 and api == "python":
+                self._row(kind, path, start, length)
+                continue
+            self._row(kind, path, start + offset, length, flags=part + (index == len(data) - 1))
 
     def _gather(self, file: WriteFile) -> None:
         """Mark which of the writes just appended are writev, and of how many parts."""
@@ -164,12 +198,28 @@ class _Table:
         self._row(Kind.OPEN, file.path, 0, open_length(os.O_RDONLY))
         for index, call in enumerate(file.opening):
             self.call(call, file.opening[index + 1 :])
+        if self._facts.calls == "torch" and all(record.data or len(record.seeks) == 1 for record in file.records):
+            self._torch_loads(file)
+            self._row(Kind.CLOSE, file.path)
+            return
         offsets, lengths = read_ops(file, self._facts)
         self._data(Kind.MMAP_READ if file.api == "mmap" else Kind.READ, file.path, offsets, lengths)
         if self._facts.calls.endswith("_all") and file.path.is_shared:
             whole = replace(file, offsets_bytes=(0,) * len(file.longest), records=file.longest)
             self._pad(Kind.READ, file.path, len(read_ops(whole, self._facts)[1]) - len(lengths))
         self._row(Kind.CLOSE, file.path)
+
+    def _torch_loads(self, file: ReadFile) -> None:
+        # `torch.load` is given a whole file by its path, and a part of one as an open file.
+        api = (
+            "ofstream"
+            if file.offsets_bytes == (0,) and file.records[0].size_bytes == file.path.size_bytes
+            else "python"
+        )
+        for start, record in zip(file.offsets_bytes, file.records, strict=True):
+            if not record.data:
+                self._row(Kind.READ, file.path, start, record.size_bytes)
+            self._torch_rows(Kind.TORCH_LOAD, file.path, start, record.data, api)
 
     def _pad(self, kind: Kind, path: Path, count: int) -> None:
         self._data(kind, path, np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64))

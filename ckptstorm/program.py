@@ -57,6 +57,8 @@ class Kind(enum.IntEnum):
     MPI_SYNC = 34
     H5_WRITE = 35
     H5_READ = 36
+    TORCH_SAVE = 37
+    TORCH_LOAD = 38
 
     @property
     def word(self) -> str:
@@ -64,15 +66,26 @@ class Kind(enum.IntEnum):
         return self.name.lower()
 
 
-WRITES = (Kind.WRITE, Kind.WRITEV, Kind.MPI_WRITE_AT, Kind.MPI_WRITE_AT_ALL, Kind.H5_WRITE)
-READS = (Kind.READ, Kind.MMAP_READ, Kind.MPI_READ_AT, Kind.MPI_READ_AT_ALL, Kind.H5_READ)
+class TorchPart(enum.IntEnum):
+    """What a tensor of a torch_save or torch_load op is part of."""
+
+    ALONE = 0  # a call for this tensor alone, on an open file
+    OF_PATH = 1  # one call for all tensors of the file, by its path
+    LAST_OF_PATH = 2
+    OF_STREAM = 3  # one call for all tensors of the file, on an open file
+    LAST_OF_STREAM = 4
+
+
+WRITES = (Kind.WRITE, Kind.WRITEV, Kind.MPI_WRITE_AT, Kind.MPI_WRITE_AT_ALL, Kind.H5_WRITE, Kind.TORCH_SAVE)
+READS = (Kind.READ, Kind.MMAP_READ, Kind.MPI_READ_AT, Kind.MPI_READ_AT_ALL, Kind.H5_READ, Kind.TORCH_LOAD)
 #: A data op is each of these as issued; everything else but the syncs is a metadata op.
 DATA = WRITES + READS
 SYNCS = (Kind.MSYNC, Kind.FSYNC, Kind.FDATASYNC, Kind.SYNCFS, Kind.FSYNC_DIR, Kind.MPI_SYNC)
 
 #: One op, 24 bytes without padding.
 #:   kind          a `Kind`
-#:   flags         writev: the number of parts; lock: 1 shared, 2 exclusive; else 0
+#:   flags         writev: the number of parts; lock: 1 shared, 2 exclusive; torch_save, torch_load: a
+#:                 `TorchPart`; else 0
 #:   expect        the errno that is no error here (EEXIST of N-1 mkdirs, ENOENT of a look-up); 0: none
 #:   file          index into `Program.paths`; an open file is known by its path
 #:   offset_bytes  where in the file; rename and link: the target's index into `Program.paths`

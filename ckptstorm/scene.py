@@ -133,6 +133,8 @@ def facts_of(job: Job, block_size_bytes: int) -> Facts:
 
 def calls_of(job: Job) -> Calls:
     """Whose calls move the data: those of the library that the engine is named after, or the kernel's."""
+    if job.io.engine == "torch":
+        return "torch"
     name = {"mpiio": "mpi", "hdf5": "h5"}.get(job.io.engine)
     if name is None:
         return "posix"

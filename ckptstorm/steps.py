@@ -53,12 +53,15 @@ class Record:
         is_flushed: whether the framework flushes its buffer after the item.
         count: how many such records follow one another (a run length).
         tensor_count: tensors in one such record: 1, or 0 for blobs and metadata.
+        data: (offset in the record, bytes) of each tensor's own bytes, in formats of PyTorch; no
+            part of what makes two records equal.
     """
 
     pieces: tuple[int, ...]
     is_flushed: bool = True
     count: int = 1
     tensor_count: int = 1
+    data: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -124,10 +127,12 @@ class ReadRecord:
     Attributes:
         size_bytes: of the item on disk; no call reaches beyond it.
         seeks: the calls, in order.
+        data: as `Record.data`.
     """
 
     size_bytes: int
     seeks: tuple[Seek, ...]
+    data: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,7 @@ class RankPlan:
 
 #: Whose calls move the data: the kernel's, or those of a library that an engine makes. "…_all": each
 #: call on a shared file is one of all ranks.
-Calls = Literal["posix", "mpi", "mpi_all", "h5", "h5_all"]
+Calls = Literal["posix", "mpi", "mpi_all", "h5", "h5_all", "torch"]
 
 
 @dataclass(frozen=True, slots=True)

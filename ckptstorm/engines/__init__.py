@@ -14,6 +14,10 @@ ENGINES = {
     "native": Entry("ckptstorm.engines.native_engine:NativeEngine", "compiled: sync, libaio, io_uring, mmap; O_DIRECT"),
     "mpiio": Entry("ckptstorm.engines.mpiio:MpiioEngine", "MPI.File, independent or collective; hints; N-1"),
     "hdf5": Entry("ckptstorm.engines.hdf5:Hdf5Engine", "h5py: a file a rank, or one for all when built with MPI"),
+    "torch": Entry(
+        "ckptstorm.engines.torch:TorchEngine",
+        "torch.save and torch.load of generated tensors: the framework in the loop",
+    ),
     "null": Entry("ckptstorm.engines.null:NullEngine", "moves nothing: the cost of the instrument itself"),
 }
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.engines.contract import Setup
-from ckptstorm.engines.library import LibraryProgram
+from ckptstorm.engines.library import LibraryProgram, OwnMemory
 from ckptstorm.payload import Payload
 from ckptstorm.program import Kind, Path, Program
 
@@ -60,7 +60,7 @@ class Hdf5Engine:
         return LibraryProgram(self._setup, program, payload, _Files(self._setup))
 
 
-class _Files:
+class _Files(OwnMemory):
     """Open HDF5 files with their dataset, by index in the program."""
 
     def __init__(self, setup: Setup) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.engines import calls
@@ -51,6 +52,33 @@ class Backend(Protocol):
 
     def close_all(self) -> None:
         """Close what is still open."""
+
+    def is_mine(self, file: int) -> bool:
+        """Whether its calls are the library's; those of any other file are the kernel's."""
+
+    def room(self, length_bytes: int) -> NDArray[np.uint8] | None:
+        """Where the payload of the next write is to be made; None: wherever."""
+
+    def found(self) -> NDArray[np.uint8] | None:
+        """What the last read found, when it did not go where it was told to."""
+
+
+class OwnMemory:
+    """For backends that read and write where they are told to, and open every file."""
+
+    def is_mine(self, file: int) -> bool:
+        """See `Backend`."""
+        del file
+        return True
+
+    def room(self, length_bytes: int) -> NDArray[np.uint8] | None:
+        """See `Backend`."""
+        del length_bytes
+        return None
+
+    def found(self) -> NDArray[np.uint8] | None:
+        """See `Backend`."""
+        return None
 
 
 class LibraryProgram:
@@ -151,6 +179,8 @@ class LibraryProgram:
         """The call of an op with everything in place that must not be timed."""
         kind, _, _, file, offset, length = row
         backend, word = self._backend, Kind(kind)
+        if not backend.is_mine(file):
+            return self._by_the_kernel(word, row)
         if word is Kind.OPEN:
             flags = open_flags(length)[0]
             return _counting(lambda: self._open(file, flags))
@@ -163,15 +193,26 @@ class LibraryProgram:
     def _on_open_file(self, kind: Kind, file: int, offset: int, length: int) -> Callable[[], int]:
         backend, part = self._backend, self._view[:length]
         if kind in WRITES:
-            begun = monotonic_ns()
-            if length:
-                self._image(file).fill(self._buffer[:length], offset)
-            self._generate_wait_ns += monotonic_ns() - begun
+            room = backend.room(length)
+            self._fill(file, self._buffer[:length] if room is None else room, offset)
             return lambda: backend.write(file, kind, part, offset)
         if kind in READS:
             return lambda: backend.read(file, kind, part, offset)
         act = backend.sync if kind in _FILE_SYNCS else backend.close
         return _counting(lambda: act(file))
+
+    def _fill(self, file: int, room: NDArray[np.uint8], offset: int) -> None:
+        begun = monotonic_ns()
+        if len(room):
+            self._image(file).fill(room, offset)
+        self._generate_wait_ns += monotonic_ns() - begun
+
+    def _by_the_kernel(self, kind: Kind, row: tuple[int, ...]) -> Callable[[], int]:
+        file, offset, part = row[3], row[4], self._view[: row[5]]
+        if kind in WRITES:
+            self._fill(file, self._buffer[: row[5]], offset)
+            return self._names.write(file, part, offset)
+        return self._names.read(file, part, offset) if kind in READS else self._names.other(kind, row)
 
     def _open(self, file: int, flags: int) -> None:
         name = os.path.join(self._root, self._locations[file])
@@ -184,7 +225,9 @@ class LibraryProgram:
         if kind not in READS or not self._is_picked(index):
             return
         begun = monotonic_ns()
-        mismatch = self._image(file).check(self._buffer[:moved], offset, self._locations[file])
+        found = self._backend.found() if self._backend.is_mine(file) else None
+        held = self._buffer[:moved] if found is None else found
+        mismatch = self._image(file).check(held, offset, self._locations[file])
         self._verify_wait_ns += monotonic_ns() - begun
         self._verified_bytes += moved
         if mismatch is not None:

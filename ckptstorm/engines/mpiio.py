@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from mpi4py import MPI
 
 from ckptstorm.engines.contract import Setup
-from ckptstorm.engines.library import LibraryProgram
+from ckptstorm.engines.library import LibraryProgram, OwnMemory
 from ckptstorm.payload import Payload
 from ckptstorm.program import Kind, Path, Program
 
@@ -55,7 +55,7 @@ class MpiioEngine:
         return LibraryProgram(self._setup, program, payload, _Files(self._setup))
 
 
-class _Files:
+class _Files(OwnMemory):
     """Open MPI files, by index in the program."""
 
     def __init__(self, setup: Setup) -> None:

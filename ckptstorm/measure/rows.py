@@ -75,4 +75,4 @@ assert PHASE_ROW_DTYPE.itemsize == 128
 Rows = NDArray[np.void]
 
 #: Columns of the table beside the rows that says what a rank's time went into: one an op kind, by number.
-KIND_SLOTS = 37
+KIND_SLOTS = 39

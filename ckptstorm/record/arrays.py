@@ -85,6 +85,8 @@ TABLES = {
     "clocks": TableShape(clocktable.CLOCKS_DTYPE, 0, 1 << 25),
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
 }
+#: Columns of "kind_ns" when there were fewer op kinds: the newer ones took no time.
+_KIND_SLOTS_LEAST = 37
 #: Tables that came later, and may be absent: nothing was gathered then.
 LATER = frozenset({"timelines", "timeline", "clocks", "pace"})
 #: What is large and not always wanted, by what `read` and `files.load` call it.
@@ -154,6 +156,8 @@ def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays
             tables = {name: np.asarray(file[name][()]) if name in wanted else empty(name) for name in TABLES}
     except _H5_ERRORS as error:
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "it cannot be read") from error
+    missing = KIND_SLOTS - tables["kind_ns"].shape[1]
+    tables["kind_ns"] = np.pad(tables["kind_ns"], ((0, 0), (0, missing)))
     if "kind_ns" in leave_out:
         tables["phases"]["kind_first"] = -1
     why = checks.impossible(tables, node_count)
@@ -246,6 +250,8 @@ def _check_shapes(file: Any, path: Path, names: Collection[str]) -> None:
         if not isinstance(data, h5py.Dataset) or data.is_virtual or data.external:
             raise _damaged(path, f'"{name}" is no plain table')
         wanted = (shape.columns,) if shape.columns else ()
+        if name == "kind_ns" and data.ndim == 2 and _KIND_SLOTS_LEAST <= data.shape[1] < KIND_SLOTS:
+            wanted = (data.shape[1],)
         if data.dtype != shape.dtype or data.ndim != len(wanted) + 1 or data.shape[1:] != wanted:
             raise _damaged(path, f'the table "{name}" has columns of another type')
         total_bytes += data.size * shape.dtype.itemsize

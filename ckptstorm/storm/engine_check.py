@@ -9,7 +9,14 @@ from ckptstorm.errors import JobError
 from ckptstorm.job import IoTable, Job
 
 #: What a library's engine writes: files of plain tensors or blocks. A framework's format is the framework's own.
-_LAYOUTS = {"mpiio": ("shared_file", "file_per_rank", "file_per_node"), "hdf5": ("shared_file", "file_per_rank")}
+#: PyTorch's engine writes what PyTorch's own calls write.
+_LAYOUTS = {
+    "mpiio": ("shared_file", "file_per_rank", "file_per_node"),
+    "hdf5": ("shared_file", "file_per_rank"),
+    "torch": ("dcp", "fsdp_full", "deepspeed", "megatron_dist", "megatron_legacy", "mlperf"),
+}
+_PLAIN = "that format is made of system calls"
+_WHY = {"mpiio": _PLAIN, "hdf5": _PLAIN, "torch": "PyTorch has no such format"}
 #: The layout whose file all ranks share.
 _SHARED = "shared_file"
 
@@ -44,7 +51,7 @@ def _check_library(job: Job, name: str) -> None:
     layout = job.layout.name
     if layout not in _LAYOUTS[name]:
         raise JobError(
-            f'[io] engine = "{name}" cannot write [layout] name = "{layout}": that format is made of system calls',
+            f'[io] engine = "{name}" cannot write [layout] name = "{layout}": {_WHY[name]}',
             f"allowed: {', '.join(_LAYOUTS[name])}; or leave [io] engine out",
         )
     if job.io.mode == "collective" and layout != _SHARED:

@@ -73,7 +73,7 @@ def record(archive: Archive) -> Record:
     members = _members(archive)
     pieces = [piece for member in members for piece in member.pieces]
     central = sum(member.central_bytes for member in members)
-    return Record((*pieces, central, *_END), tensor_count=len(archive.data_bytes))
+    return Record((*pieces, central, *_END), tensor_count=len(archive.data_bytes), data=_data(members))
 
 
 @lru_cache(maxsize=256)
@@ -93,7 +93,12 @@ def read(archive: Archive) -> ReadRecord:
     for member in (identity, saved_by, version, order, alignment, pickle, *data):
         if member.data_bytes:
             seeks += [Seek(member.header_at, _LOCAL_HEADER), Seek(member.data_at, member.data_bytes)]
-    return ReadRecord(size, tuple(seeks))
+    return ReadRecord(size, tuple(seeks), _data(members))
+
+
+def _data(members: list[_Member]) -> tuple[tuple[int, int], ...]:
+    """Where the tensors' bytes lie: members behind the pickle's own and before the last two."""
+    return tuple((member.data_at, member.data_bytes) for member in members[1 + len(_BEFORE) : -len(_AFTER)])
 
 
 def _members(archive: Archive) -> list[_Member]:

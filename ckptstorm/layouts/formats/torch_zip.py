@@ -32,10 +32,10 @@ _SMALL_PICKLE_AT_BYTES = 137
 def tensor_record(data_bytes: int) -> Record:
     """The archive of a tensor of `data_bytes`, as `torch.save` writes it to a file object."""
     if data_bytes == 0:
-        return Record((*_HEAD, *_EMPTY_TAIL))
+        return Record((*_HEAD, *_EMPTY_TAIL), data=((HEAD_BYTES, 0),))
     # Descriptor, header and name after the data take 61 bytes; the padding field has at least 4.
     padding = _ALIGNMENT + 3 - data_bytes % _ALIGNMENT
-    return Record((*_HEAD, data_bytes, 16, 30, 15, padding, *_TAIL_AFTER_PADDING))
+    return Record((*_HEAD, data_bytes, 16, 30, 15, padding, *_TAIL_AFTER_PADDING), data=((HEAD_BYTES, data_bytes),))
 
 
 def tensor_record_bytes(data_bytes: int) -> int:
@@ -64,7 +64,7 @@ def tensor_read(data_bytes: int) -> ReadRecord:
     ]  # fmt: skip
     if data_bytes:
         seeks += [Seek(598, 30), Seek(HEAD_BYTES, data_bytes)]
-    return ReadRecord(size, tuple(seeks))
+    return ReadRecord(size, tuple(seeks), ((HEAD_BYTES, data_bytes),))
 
 
 def _version_seeks(data_bytes: int, directory_at: int) -> tuple[Seek, Seek]:
