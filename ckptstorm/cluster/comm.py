@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +67,13 @@ class Cluster:
         tick: runs while waiting; the storm sets it.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, place: Place | None = None) -> None:
         self.comm = comm
         self.rank, self.rank_count = comm.rank, comm.size
         self.tick: Tick = _no_tick
         self._nap_most_s = _NAP_MOST_S
         self.barrier()  # ranks arrive seconds apart: wait politely before the first blocking call
-        told = _told_to_all(comm)
+        told = Told(place.host, place.node_index, local_id=-1) if place else _told_to_all(comm)
         self.node_comm = _of_node(comm, told)
         is_leader = self.node_comm.rank == 0
         if is_leader:  # all ranks of the node have it mapped since MPI_Init
@@ -88,6 +88,12 @@ class Cluster:
         nodes = np.empty(self.rank_count, dtype=np.int32)
         comm.Allgather(node_index, nodes)
         self.node_of_rank: NDArray[np.int32] = nodes
+
+    def part(self, ranks: Sequence[int]) -> Cluster | None:
+        """A world of these ranks of this one, in their order here; None on the others. A collective of all ranks."""
+        is_in = self.rank in set(ranks)
+        comm = self.comm.Split(0 if is_in else MPI.UNDEFINED, key=self.rank)
+        return Cluster(MPI.Intracomm(comm), self.place) if is_in else None
 
     def wait(self, request: MPI.Request, nap_most_s: float = 0.0) -> None:
         """Until the request is done: test, sleep, tick."""

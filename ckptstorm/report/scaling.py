@@ -14,6 +14,7 @@ from ckptstorm.record import files
 from ckptstorm.record.record import StormRecord
 from ckptstorm.record.summary import PhaseSummary
 from ckptstorm.record.words import counted, percent
+from ckptstorm.report import growth
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.parts import Fact, Line, Section, Table
 from ckptstorm.units import count_text, rate_text, time_text
@@ -23,6 +24,10 @@ _DEPTH = 2
 _FOLDERS_MAX = 10_000
 #: Keys of a job that do not make it another question.
 _NO_QUESTION = ("slo.",)
+_LAW = (
+    "rate(N) = a N ÷ (1 + b (N - 1) + c N (N - 1)) for N ranks: a alone, b one after the other, c a pair's cost; the"
+    " Universal Scalability Law, N. J. Gunther 2007; 95 % intervals over rounds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class PhaseNumbers:
         seconds, bytes_per_s, iops: of the median round.
         p99_ns: of the data ops of the worst round.
         straggler_ratio: slowest ÷ median rank, of the worst round.
+        rates: bytes per second of each measured round.
         efficiency: bandwidth a rank ÷ that of the smallest storm that asked the same; 0 unknown.
     """
 
@@ -41,6 +47,7 @@ class PhaseNumbers:
     iops: float
     p99_ns: int
     straggler_ratio: float
+    rates: tuple[float, ...] = ()
     efficiency: float = 0.0
 
 
@@ -84,7 +91,12 @@ class Scaling:
 
     def data(self) -> dict[str, Any]:
         """For programs."""
-        return {"storms": [asdict(row) for row in self.rows], "skipped": [list(one) for one in self.skipped]}
+        laws = [
+            {"series": list(series), "phase": name, "law": growth.data(points)}
+            for (series, name), points in _series(self.rows).items()
+        ]
+        storms, skipped = [asdict(row) for row in self.rows], [list(one) for one in self.skipped]
+        return {"storms": storms, "skipped": skipped, "laws": laws}
 
 
 def is_folder_of_folders(folder: str) -> bool:
@@ -173,6 +185,7 @@ def _numbers(known: Known, phase: Phase) -> PhaseNumbers | None:
         rounds.iops.median,
         max(_p99_ns(summary) for summary in known.rounds(phase)),
         rounds.straggler_ratio.most,
+        tuple(summary.bytes_per_s for summary in known.rounds(phase)),
     )
 
 
@@ -221,9 +234,31 @@ def sections(found: Scaling) -> tuple[Section, ...]:
     return (
         opening,
         *tables,
+        *_growth(found.rows),
         *((Section("Left out", tuple(left)),) if left else ()),
         Section("How to read this", notes),
     )
+
+
+def _growth(rows: Sequence[Row]) -> Iterator[Section]:
+    """The scalability law of each series with enough sizes."""
+    told: list[Fact] = []
+    for (series, name), points in _series(rows).items():
+        told += growth.facts(" ".join((*series, name)), points)
+    if told:
+        told.append(Fact("law", _LAW, "quiet"))
+        yield Section("How it grows", tuple(told))
+
+
+def _series(rows: Sequence[Row]) -> dict[tuple[tuple[str, ...], str], list[tuple[int, tuple[float, ...]]]]:
+    """Rounds by world size of the storms that differ in nothing else, for save and restore; valid ones only."""
+    found: dict[tuple[tuple[str, ...], str], list[tuple[int, tuple[float, ...]]]] = {}
+    for row in rows:
+        for name in ("save", "restore"):
+            numbers: PhaseNumbers | None = getattr(row, name)
+            if row.valid and numbers is not None:
+                found.setdefault((tuple(row.varied.values()), name), []).append((row.rank_count, numbers.rates))
+    return found
 
 
 def _table(rows: Sequence[Row], name: str) -> Table:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ckptstorm.cluster.board import Board
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.imports import share
@@ -48,8 +50,40 @@ def serve(cluster: Cluster) -> int:
         if "tell" in message:
             stations(cluster)
             continue
+        if "part" in message:  # a smaller world: those outside wait for the next message to all
+            part = cluster.part(chosen(cluster, **message["part"]))
+            if part is not None:
+                serve(part)
+            continue
         share(cluster, message["modules"])
         take_part(cluster, Orders.from_message(message["orders"]), signals, None, None)
+
+
+def chosen(cluster: Cluster, count: int, spread: bool) -> list[int]:  # noqa: FBT001 - travels as JSON
+    """The ranks of a smaller world: the first ones, which fill node after node, or as many of each node.
+
+    Args:
+        cluster: the whole world.
+        count: how many.
+        spread: the first rank of each node, then the second ones, and so on; rank 0 is always among them.
+    """
+    ranks = np.arange(cluster.rank_count)
+    if spread:
+        nodes = cluster.node_of_rank
+        order_of_node = np.argsort(nodes, kind="stable")
+        firsts = np.searchsorted(nodes[order_of_node], nodes[order_of_node])
+        local = np.empty_like(ranks)
+        local[order_of_node] = ranks - firsts
+        ranks = np.lexsort((nodes, local))
+    return [int(rank) for rank in ranks[:count]]
+
+
+def part_of(cluster: Cluster, count: int, *, spread: bool) -> Cluster:
+    """Rank 0: a smaller world of this one, to be ended by `end` before the next message to all."""
+    tell(cluster, {"part": {"count": count, "spread": spread}})
+    part = cluster.part(chosen(cluster, count, spread))
+    assert part is not None, "rank 0 is always chosen"
+    return part
 
 
 def order(cluster: Cluster, orders: Orders) -> None:

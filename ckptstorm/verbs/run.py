@@ -45,7 +45,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         preflight = check_all(job, World(ranks, ranks), asked["directory"], asked["results"])
         preflight.raise_if_stopped()
         ended = run_world(job, ranks, asked["results"], preflight.block_size_bytes, sys.argv[1:])
-        return _after(ended, asked["directory"], as_json=asked["as_json"])
+        return after(ended, asked["directory"], as_json=asked["as_json"])
     launched.check_world(cluster.rank_count, ranks, os.environ)
     from ckptstorm.record import stormjson
     from ckptstorm.record.verdict import verdict
@@ -70,7 +70,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     return verdict(conducted.record).exit_code
 
 
-def _after(ended: Ended, directory: str, *, as_json: bool) -> int:
+def after(ended: Ended, directory: str, *, as_json: bool) -> int:
     """What the parent of the ranks has to say when they did not end in order; returns the exit code."""
     if ended.exit_code == -signal.SIGPIPE:  # the reader of our output went away: no failure of the storm
         return EXIT_MET

@@ -108,6 +108,18 @@ def check_drift(cluster):
     assert gain * 0.2e9 - known <= found <= gain * (monotonic_ns() - began) + known
 
 
+def check_part(cluster):
+    """A world of the first half, and one of rank 0 alone: numbered anew, on the same nodes; the others have none."""
+    for count in {1, (cluster.rank_count + 1) // 2}:
+        part = cluster.part(range(count))
+        assert (part is None) == (cluster.rank >= count)
+        if part is not None:
+            assert (part.rank, part.rank_count) == (cluster.rank, count)
+            assert part.place.host == cluster.place.host
+            assert part.greatest(np.array([part.rank]))[0] == count - 1
+        cluster.barrier()
+
+
 def check_polite_waiting(cluster):
     """While rank 0 works, the others sleep: a barrier costs them little CPU."""
     cluster.barrier()
