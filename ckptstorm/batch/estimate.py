@@ -49,7 +49,10 @@ def estimate(job: Job, world: World, site: Site) -> Estimate:
     restore_rate = int(site.storage.restore_bytes_per_s or site.storage.save_bytes_per_s or assumed)
     rounds = job.storm.warmup + job.storm.rounds
     moving_s = max(save_bytes / save_rate + restore_bytes / restore_rate, job.storm.interval / NS_PER_S)
-    seconds = allocation.margin * (START_SECONDS + rounds * (moving_s + ROUND_SECONDS)) + lead_s
+    work_s = rounds * (moving_s + ROUND_SECONDS)
+    if job.storm.duration:  # then `rounds` is only the most there may be
+        work_s = min(work_s, (job.storm.warmup + 1) * (moving_s + ROUND_SECONDS) + job.storm.duration / NS_PER_S)
+    seconds = allocation.margin * (START_SECONDS + work_s) + lead_s
     minutes = max(math.ceil(seconds / 60), math.ceil(lead_s / 60) + 1)
     source = (
         "as the site says" if site.storage.save_bytes_per_s else "assumed: [storage] save_bytes_per_s says it better"

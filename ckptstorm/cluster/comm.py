@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from ckptstorm.cluster.placement import Told, told_by_slurm
+from ckptstorm.cluster.placement import Told, boot_id, told_by_slurm
 from ckptstorm.cluster.shared_memory import forget, own_segments
 
 #: What runs between two tests of a wait: progress, signals, time-outs. It may raise.
@@ -49,12 +49,14 @@ class Place:
         host: its node's name.
         node_index: nodes counted in the order of their lowest rank.
         local_index, local_count: of this rank among the ranks of its node.
+        machine: tells one page cache from another: Slurm's node name, else the kernel's boot id.
     """
 
     host: str
     node_index: int
     local_index: int
     local_count: int
+    machine: str
 
 
 class Cluster:
@@ -82,7 +84,8 @@ class Cluster:
         node_index = np.array([self._leaders.rank if is_leader else -1], dtype=np.int32)
         self.node_comm.Bcast(node_index)
         host = told.host if told else os.uname().nodename
-        self.place = Place(host, int(node_index[0]), self.node_comm.rank, self.node_comm.size)
+        machine = told.host if told else boot_id()
+        self.place = Place(host, int(node_index[0]), self.node_comm.rank, self.node_comm.size, machine)
         if self.node_comm.size > (os.cpu_count() or 1):
             self._nap_most_s = _NAP_MOST_CROWDED_S
         nodes = np.empty(self.rank_count, dtype=np.int32)

@@ -61,6 +61,7 @@ class Station:
         cpus, memory_nodes: lists that the kernel lets it use ("0-3,8").
         rail: the network device for this rank, by its MPI's own variable or by the device nearest to its CPUs.
         network: variables of `RAIL_VARIABLES` that are set, as "NAME=value".
+        machine: tells one page cache from another.
     """
 
     host: str
@@ -69,6 +70,7 @@ class Station:
     memory_nodes: str
     rail: str
     network: tuple[str, ...]
+    machine: str
 
     def to_message(self) -> dict[str, object]:
         """JSON-ready."""
@@ -80,7 +82,12 @@ class Station:
         return cls(**{**message, "network": tuple(message["network"])})  # type: ignore[arg-type]
 
 
-def station(host: str, local_index: int) -> Station:
+def boot_id() -> str:
+    """Of the kernel that this process runs on: two containers with names of their own share one, and its page cache."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def station(host: str, local_index: int, machine: str) -> Station:
     """This process's."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines())
     network = tuple(f"{name}={os.environ[name]}" for name in RAIL_VARIABLES if name in os.environ)
@@ -91,6 +98,7 @@ def station(host: str, local_index: int) -> Station:
         status.get("Mems_allowed_list", "").strip(),
         _rail(local_index, network),
         network,
+        machine,
     )
 
 

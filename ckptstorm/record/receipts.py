@@ -97,6 +97,9 @@ def _cold(record: StormRecord, _: Summaries) -> Receipt:
     counted = f"; {passed.sentence()}" if passed is not None else ""
     if passed is not None and passed.is_short:
         return Receipt("warm", f"a cache on the way served reads: {passed.sentence()}; {reader}")
+    own = settings.number(record.environment, "own_written_share", default=-1.0)
+    if own >= 0:  # a restore on its own: the manifest of the save names the writer of each file
+        reader = f"{percent(own)} of the bytes had been written on the node that read them, by the save's manifest"
     share = max(restore.resident_share for restore in restores)
     if share > COLD_RESIDENT_SHARE:
         return Receipt("warm", f"{percent(share)} of the bytes were in the readers' page caches; {reader}{counted}")
@@ -104,6 +107,8 @@ def _cold(record: StormRecord, _: Summaries) -> Receipt:
         return Receipt("cold", f"{percent(share)} of the bytes were in the readers' page caches; {reader}{counted}")
     if passed is not None:
         return Receipt("cold", f"all of it passed the counters: {passed.sentence()}; {reader}")
+    if own > COLD_RESIDENT_SHARE:
+        return Receipt("warm", f"{reader}, and page residency could not be told")
     if shifted:
         return Receipt("cold", f"{reader}; page residency was not told")
     return Receipt("unknown", f"{reader}, and page residency could not be told: caches may have helped")

@@ -80,6 +80,11 @@ def _limit(slo: dict[str, Any], key: str) -> float:
         return number(slo, key)
 
 
+def planned_in_half(record: StormRecord, phase: str, planned: int) -> int:
+    """Measured rounds that this phase was to have: as many as planned, or as a half storm can have."""
+    return count(record.environment, "halves", "planned", phase, default=planned)
+
+
 def verify_share(record: StormRecord) -> float:
     """`[restore] verify`: the share of the reads that was to be compared, 0 to 1."""
     asked = text(record.job, "restore", "verify", default="all")

@@ -127,6 +127,7 @@ def _missing_rounds(record: StormRecord, summaries: tuple[PhaseSummary, ...]) ->
     rounds = settings.rounds_planned(record)
     for phase in (Phase.SAVE, Phase.RESTORE):
         planned = 1 if phase == Phase.RESTORE and settings.is_staged(record) else rounds
+        planned = settings.planned_in_half(record, phase.word, planned)
         found = len({summary.round for summary in summaries if summary.phase == phase and summary.is_measured})
         if found < planned and (phase == Phase.SAVE or found):
             yield f"ROUNDS: {found} of {planned} measured rounds have a {phase.word}"

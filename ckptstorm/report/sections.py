@@ -18,6 +18,7 @@ from ckptstorm.record.words import counted, round_words
 from ckptstorm.report import course
 from ckptstorm.report.allocation import allocation
 from ckptstorm.report.facts import Known, know
+from ckptstorm.report.halves import halves
 from ckptstorm.report.headline import asked, headline
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.report.phases import restore, save
@@ -143,6 +144,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     course.deletion,
     others,
     receipts,
+    halves,
     allocation,
     faults,
     footnotes,

@@ -19,6 +19,7 @@ from ckptstorm.record.record import Node, StormRecord
 from ckptstorm.registry import find
 from ckptstorm.storm.allocation import allocation
 from ckptstorm.storm.check import Preflight
+from ckptstorm.storm.orders import Half
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Request:
         keeps_files: --keep-files.
         command: the command line, for the record.
         metrics: a file for live numbers; "" for none.
+        half: what of the storm is run.
     """
 
     job: Job
@@ -40,6 +42,7 @@ class Request:
     keeps_files: bool
     command: str
     metrics: str = ""
+    half: Half = "both"
 
 
 def blank_record(

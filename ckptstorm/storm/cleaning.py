@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from ckptstorm.jobfile import from_builtins
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import created_files, scene_of
 from ckptstorm.storm import ground, removal
-from ckptstorm.storm.manifest import MANIFEST
+from ckptstorm.storm.manifest import MANIFEST, SAVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def clean(directory: str) -> Cleaned:
                 for rank in range(manifest.rank_count):
                     removal.remove_directories(root_fd, step, created_files(job, world, rank))
                 removal.remove_step(root_fd, step)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SAVED, dir_fd=root_fd)
         os.unlink(MANIFEST, dir_fd=root_fd)
         left = tuple(sorted(os.listdir(root_fd)))
     except OSError as error:

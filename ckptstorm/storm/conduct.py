@@ -17,7 +17,7 @@ from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.model.parallel import World
 from ckptstorm.record.record import StormRecord
-from ckptstorm.storm import ground
+from ckptstorm.storm import ground, halves
 from ckptstorm.storm.check import check
 from ckptstorm.storm.circumstances import Request, blank_record
 from ckptstorm.storm.crew import Crew
@@ -70,19 +70,24 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     placed = _stations(cluster)
     hosts = [station.host for station in placed]
     world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
-    preflight = check(request.job, world, directory, request.results)
+    part = halves.part_of(request.half, request.job, directory, cluster.rank_count)
+    request = replace(request, job=part.job)
+    reading = halves.reading_of(part, placed)
+    planned = part.job if reading is None else halves.as_own(part.job)
+    preflight = halves.preflight_of(check(planned, world, directory, request.results), part.half)
     preflight.raise_if_stopped()
     _make_results(request.results)
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
     metrics = LiveMetrics(request.metrics, directory, storm_id, cluster.rank_count) if request.metrics else None
-    claimed = ground.claim(directory, _manifest(storm_id, request.job, cluster))
+    claimed = ground.adopt(directory) if reading else ground.claim(directory, _manifest(storm_id, part.job, cluster))
     try:
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
+        recorder.add_facts(halves.facts(part, placed))
         orders = Orders(
             storm_id,
-            secrets.randbits(63),
-            request.job,
+            part.saved.seed if part.saved is not None else secrets.randbits(63),
+            planned,
             directory,
             preflight.block_size_bytes,
             preflight.engine,
@@ -90,18 +95,23 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             preflight.mount,
             hosts[0],
             os.path.abspath(recorder.partial),
+            part.half,
+            reading,
         )
         order(cluster, orders)
         if metrics is not None:
             recorder.tell = metrics.take
         outcome = _take_part(cluster, orders, signals, recorder, hosts, metrics)
     except PlaceError:
-        ground.give_back(claimed)
+        halves.let_go(claimed, part)
         raise
     finally:
         if metrics is not None:
             metrics.end()
-    return _finish(claimed, recorder, request, outcome)
+    if recorder.saved:
+        saving = halves.Saving(tuple(station.machine for station in placed), recorder.saved)
+        recorder.problem = halves.leave(claimed.root_fd, recorder.record, orders.seed, str(recorder.folder), saving)
+    return _finish(claimed, recorder, part, outcome)
 
 
 def _make_results(results: str) -> None:
@@ -151,10 +161,11 @@ def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
     )
 
 
-def _finish(claimed: ground.Ground, recorder: Recorder, request: Request, outcome: Outcome) -> Conducted:
+def _finish(claimed: ground.Ground, recorder: Recorder, part: halves.Part, outcome: Outcome) -> Conducted:
     ended, because = _ending(outcome, recorder.record)
     environment = recorder.record.environment | {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     record = replace(recorder.record, ended=ended, ended_because=because, environment=environment)
+    record = halves.joined(record, part)
     is_clean = ground.give_back(claimed)
     folder = recorder.finish(record)
     return Conducted(record, folder, "" if is_clean else claimed.directory, recorder.problem)

@@ -21,6 +21,7 @@ from ckptstorm.model.parallel import World
 from ckptstorm.payload import Payload
 from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
+from ckptstorm.scene import reader_of
 from ckptstorm.steps import RankPlan
 from ckptstorm.storm.lowered import LoweredRun, lowered
 from ckptstorm.storm.meeting import Meeting
@@ -49,6 +50,9 @@ class Crew:
         job = orders.job
         self.world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
         self.plan: RankPlan = plan(job, self.world, cluster.rank)
+        if orders.reading is not None:
+            reader = reader_of(job, self.world)
+            self.plan = replace(self.plan, restore=reader.restore(orders.reading.sources[cluster.rank]))
         self._meeting = Meeting(cluster, job, self.world, self.plan)
         facts = facts_of(job, orders.block_size_bytes)
         self.save = lowered(self.plan.save, facts, job.io)

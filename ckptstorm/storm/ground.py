@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from ckptstorm.errors import PlaceError, StormError
 from ckptstorm.filesystems.mount import mount_of
-from ckptstorm.storm.manifest import MANIFEST, Manifest, read, to_json
+from ckptstorm.storm.manifest import MANIFEST, SAVED, Manifest, read, to_json
 from ckptstorm.storm.removal import is_real_directory, leads_elsewhere, remove_made
 
 #: A foreign directory is not listed to its end to be refused.
@@ -104,6 +104,28 @@ def claim(directory: str, manifest: Manifest) -> Ground:
     return Ground(directory, root_fd, lock_fd, made)
 
 
+def adopt(directory: str) -> Ground:
+    """Take over a directory that a storm has marked and left, for another one: its mark stays, locked.
+
+    Raises:
+        PlaceError: not marked, damaged, or in use.
+    """
+    manifest = read_manifest(directory)
+    try:
+        root_fd = os.open(directory, _DIRECTORY)
+        lock_fd = os.open(MANIFEST, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root_fd)
+    except OSError as error:
+        raise PlaceError(f"{directory}: its mark cannot be opened: {error.strerror}") from None
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        keep(Ground(directory, root_fd, lock_fd, manifest))
+        raise PlaceError(f"{directory}: storm {manifest.storm_id} is running in it", "wait for its end") from None
+    except OSError:  # some mounts have no locks
+        pass
+    return Ground(directory, root_fd, lock_fd, manifest)
+
+
 def give_back(ground: Ground) -> bool:
     """Remove the mark, and the directories that the storm made (if nobody else put anything into them).
 
@@ -114,8 +136,9 @@ def give_back(ground: Ground) -> bool:
     if any(is_real_directory(ground.root_fd, step) or leads_elsewhere(ground.root_fd, step) for step in steps):
         keep(ground)
         return False
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(MANIFEST, dir_fd=ground.root_fd)
+    for name in (SAVED, MANIFEST):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=ground.root_fd)
     keep(ground)
     remove_made(ground.directory, ground.manifest.made_count)
     return True

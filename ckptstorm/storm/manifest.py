@@ -12,6 +12,8 @@ from typing import Any
 from ckptstorm.errors import PlaceError
 
 MANIFEST = ".ckptstorm"
+#: Beside it, after a save on its own: what a restore needs (`saved`).
+SAVED = ".ckptstorm-saved"
 _BYTES_MAX = 64 << 20
 
 

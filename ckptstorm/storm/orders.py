@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ckptstorm.filesystems.mount import Mount
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.jobfile import from_builtins
+
+#: What of a storm is run: all of it, or one half.
+Half = Literal["both", "save", "restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a restore on its own must know of the save.
+
+    Attributes:
+        mark: the storm whose mark stands in the directory.
+        indices: the saves whose checkpoints are there.
+        sources: whose shards each rank restores.
+        machines, writers: who wrote each file ("step-2/__0_0.distcp"), as indices of `machines`.
+    """
+
+    mark: str
+    indices: tuple[int, ...]
+    sources: tuple[int, ...]
+    machines: tuple[str, ...]
+    writers: dict[str, list[int]]
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> Reading:
+        """What `asdict` made, after its way through JSON."""
+        lists = {name: tuple(message[name]) for name in ("indices", "sources", "machines")}
+        return cls(**message | lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +52,7 @@ class Orders:
         mount: rank 0's mount of the directory: every node must have the same.
         host: rank 0's, for whoever must name it.
         partial: rank 0's journal, absolute: whoever ends the storm in its place leaves last words there.
+        half, reading: what of the storm is run here, and for a restore on its own, of what.
     """
 
     storm_id: str
@@ -37,16 +65,21 @@ class Orders:
     mount: Mount
     host: str
     partial: str
+    half: Half = "both"
+    reading: Reading | None = None
 
     def to_message(self) -> dict[str, Any]:
         """JSON-ready; `from_message` is the way back."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return fields | {"job": to_builtins(self.job), "mount": asdict(self.mount)}
+        reading = asdict(self.reading) if self.reading is not None else None
+        return fields | {"job": to_builtins(self.job), "mount": asdict(self.mount), "reading": reading}
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Orders:
         """What `to_message` made."""
-        return cls(**message | {"job": from_builtins(message["job"], "orders"), "mount": Mount(**message["mount"])})
+        reading = Reading.from_message(message["reading"]) if message["reading"] is not None else None
+        job, mount = from_builtins(message["job"], "orders"), Mount(**message["mount"])
+        return cls(**message | {"job": job, "mount": mount, "reading": reading})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from typing import Any
 
 from ckptstorm.errors import PlaceError
 from ckptstorm.record import files, journal, last_words, settings
+from ckptstorm.record.receipts import COLD_RESIDENT_SHARE
 from ckptstorm.record.record import PhaseRecord, StormRecord
+from ckptstorm.storm.saved import SavedRound
 from ckptstorm.storm.settle import DirectEvidence
 from ckptstorm.units import parse_duration, time_text
 
@@ -20,6 +22,7 @@ class Recorder:
     Attributes:
         record: all that is known by now.
         folder: where the result will be.
+        saved: the checkpoints that a save on its own has left.
         problem: why a record could not be written; the storm goes on, and says so at its end.
         tell: who else hears of a finished phase.
     """
@@ -32,6 +35,7 @@ class Recorder:
         self.partial = partial_folder(results, blank.storm_id)
         self._journal = journal.Journal(self.partial)
         self.problem = ""
+        self.saved: tuple[SavedRound, ...] = ()
         self.tell: Callable[[PhaseRecord, StormRecord], None] = _nobody
         self._pauses = 0
         self._late_ns: list[int] = []
@@ -84,6 +88,22 @@ class Recorder:
         known = dict(self.record.environment["file_system"])
         known["cannot"] = {ability: reason} | known["cannot"]
         self.record = replace(self.record, environment=self.record.environment | {"file_system": known})
+
+    def add_facts(self, facts: dict[str, Any]) -> None:
+        """Add to what is known of the circumstances."""
+        self.record = replace(self.record, environment=self.record.environment | facts)
+
+    def take_saved(self, rounds: tuple[SavedRound, ...]) -> None:
+        """Keep what a save on its own has left, for its manifest."""
+        self.saved = rounds
+
+    def take_own_share(self, share: float) -> None:
+        """Keep the worst: of what the restores read, the share that the reader's own machine wrote."""
+        before = self.record.environment.get("own_written_share", 0.0)
+        environment = self.record.environment | {"own_written_share": max(before, share)}
+        took = "other-node" if environment["own_written_share"] <= COLD_RESIDENT_SHARE else "own"
+        asked = self.record.asked | {"restore.from": (self.record.asked["restore.from"][0], took)}
+        self.record = replace(self.record, environment=environment, asked=asked)
 
     def take_waits(self, waits: list[dict[str, Any]]) -> None:
         """Keep which ranks were waited for beyond the time-out."""

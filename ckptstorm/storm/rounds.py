@@ -22,14 +22,16 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Program
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.sinks import OpTimes
-from ckptstorm.storm import ground, removal, settle
+from ckptstorm.storm import ground, halves, removal, settle
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.enough import Enough
 from ckptstorm.storm.lowered import Lowered, programs_of
+from ckptstorm.storm.orders import Reading
 from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
+from ckptstorm.storm.saved import SavedRound
 from ckptstorm.storm.watch import Watch
 
 
@@ -51,6 +53,12 @@ class Keeper(Protocol):
 
     def take_cannot(self, ability: str, reason: str) -> None:
         """What the file system's adapter turned out not to be able to do here."""
+
+    def take_saved(self, rounds: tuple[SavedRound, ...]) -> None:
+        """The checkpoints that a save on its own has left."""
+
+    def take_own_share(self, share: float) -> None:
+        """Of what a restore on its own is about to read, the share that its reader's machine wrote."""
 
 
 _BARRIERS_TIMED = 5
@@ -89,6 +97,8 @@ class Rounds:
 
     def run(self) -> Outcome:
         """All rounds, then the clean-up; a collective of all ranks."""
+        if self._crew.orders.reading is not None:
+            return self._restore_saved(self._crew.orders.reading)
         outcome = Outcome.FINE
         for index in range(self._crew.round_count):
             worst, is_last = self._round(index)
@@ -98,7 +108,36 @@ class Rounds:
             if worst == Outcome.FINE:
                 self._remove_older(self._crew.job.storm.keep, Phase.DELETE, self._number(index))
         kept = 1 if self._crew.orders.keeps_files and outcome == Outcome.FINE else 0
+        if self._crew.orders.half == "save" and outcome == Outcome.FINE:
+            return self._leave_saved()
         self._remove_older(kept, Phase.CLEAN_UP)
+        return outcome
+
+    def _leave_saved(self) -> Outcome:
+        """The end of a save on its own: the newest checkpoints stay, and rank 0 is told all about them."""
+        self._remove_older(self._crew.job.storm.keep, Phase.CLEAN_UP)
+        there = self._present[-1:] if self._crew.job.layout.overwrite else self._present
+        rounds = halves.saved_rounds(self._crew, [(index, self._steps[index]) for index in there])
+        if self._keeper is not None:
+            self._keeper.take_saved(rounds)
+        return Outcome.FINE
+
+    def _restore_saved(self, reading: Reading) -> Outcome:
+        """A restore on its own: each checkpoint that is there, once, then the clean-up."""
+        outcome = Outcome.FINE
+        self._present = list(reading.indices)
+        for index in reading.indices:
+            number, step = self._number(index), self._steps[index]
+            outcome = self._settle(number, step)
+            share = halves.own_share(self._crew, reading, step)
+            if self._keeper is not None:
+                self._keeper.take_own_share(share)
+            if outcome == Outcome.FINE:
+                outcome = self._phase(Phase.RESTORE, number, self._crew.restore, step)
+            if outcome == Outcome.STOPPED or (outcome == Outcome.FAILED and self._stops_on_error):
+                break
+        if not (self._crew.orders.keeps_files and outcome == Outcome.FINE):
+            self._remove_older(0, Phase.CLEAN_UP)
         return outcome
 
     @property
@@ -126,7 +165,9 @@ class Rounds:
 
     def _read_back(self, number: int, step: str) -> Outcome:
         outcome = self._settle(number, step)
-        return self._phase(Phase.RESTORE, number, self._crew.restore, step) if outcome == Outcome.FINE else outcome
+        if outcome == Outcome.FINE and self._crew.orders.half == "both":
+            outcome = self._phase(Phase.RESTORE, number, self._crew.restore, step)
+        return outcome
 
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew

@@ -36,7 +36,7 @@ def tell(cluster: Cluster, message: dict[str, Any]) -> dict[str, Any]:
 def stations(cluster: Cluster) -> list[Station]:
     """Where each rank runs and what it is bound to, on rank 0 (an empty list elsewhere); a collective of all ranks."""
     place = cluster.place
-    texts = cluster.texts_on_rank_0(json.dumps(station(place.host, place.local_index).to_message()))
+    texts = cluster.texts_on_rank_0(json.dumps(station(place.host, place.local_index, place.machine).to_message()))
     return [Station.from_message(json.loads(text)) for text in texts]
 
 
@@ -153,7 +153,7 @@ def _open_everywhere(cluster: Cluster, orders: Orders) -> int:
     """The directory, open on this rank; -1 when some rank cannot see it (rank 0 raises then)."""
     problem, root_fd = "", -1
     try:
-        root_fd = ground.open_root(orders.directory, orders.storm_id)
+        root_fd = ground.open_root(orders.directory, orders.reading.mark if orders.reading else orders.storm_id)
         difference = _odd_mount(cluster, orders)
         if difference:
             raise PlaceError(f"{orders.directory}: {cluster.place.host} is the odd node: {difference}", _MOUNT_ALIKE)

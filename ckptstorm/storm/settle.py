@@ -48,12 +48,7 @@ def drop_written(crew: Crew, step: str) -> str:
     Returns:
         Why that could not be done; "" when it was. What is left then shows in residency and counters.
     """
-    written = {
-        f"{step}/{program.paths[int(file)].content_name}"
-        for program in programs_of(crew.save)
-        for file in np.unique(program.ops["file"][np.isin(program.ops["kind"], WRITES)])
-    }
-    locations = sorted(written | {f"{step}/{name}" for name in crew.plan.created})
+    locations = sorted(written(crew, step) | {f"{step}/{name}" for name in crew.plan.created})
     paths = [os.path.join(crew.orders.directory, location) for location in locations]
     try:
         for path in paths:
@@ -65,6 +60,15 @@ def drop_written(crew: Crew, step: str) -> str:
             drop_pages(path)
         return error.reason
     return ""
+
+
+def written(crew: Crew, step: str) -> set[str]:
+    """Where this rank's bytes stand after the save: "step-0/__0_0.distcp"."""
+    return {
+        f"{step}/{program.paths[int(file)].content_name}"
+        for program in programs_of(crew.save)
+        for file in np.unique(program.ops["file"][np.isin(program.ops["kind"], WRITES)])
+    }
 
 
 def resident_share(crew: Crew, step: str) -> float:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ckptstorm.cluster import launched
-from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError
+from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError, PlaceError
 from ckptstorm.jobfile import read_job
 from ckptstorm.model.parallel import World
+from ckptstorm.storm import halves
 from ckptstorm.storm.check import check as check_all
+from ckptstorm.storm.orders import Half
 from ckptstorm.storm.parent import Ended, run_world
 from ckptstorm.verbs import options
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 @options.DIR
 @options.RESULTS
 @click.option("--keep-files", is_flag=True, help="Leave the last checkpoints; `ckptstorm clean` removes them.")
+@click.option("--only", type=click.Choice(["save", "restore"]), help="One half; the other one is another job's.")
+@click.option("--from", "saved_in", metavar="DIR", help="With --only restore: where the save left its checkpoints.")
 @click.option("--metrics", metavar="FILE", default="", help="Keep live numbers in this file, as OpenMetrics text.")
 @options.SET
 @options.JSON
@@ -36,16 +40,19 @@ if TYPE_CHECKING:
 def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: Any) -> int:
     """Run a storm: a job file, or the name of one that comes with ckptstorm (`list jobs`)."""
     job, text = read_job(job_name, asked["overrides"])
+    half, directory = _half(asked["only"], asked["saved_in"], asked["directory"])
     if cluster is None:
         if ranks is None:
             raise LaunchError(
                 "how many ranks?",
                 f"ckptstorm run {job_name} --ranks 4, or under a launcher: srun -n 512 ckptstorm run {job_name}",
             )
-        preflight = check_all(job, World(ranks, ranks), asked["directory"], asked["results"])
+        part = halves.part_of(half, job, directory, ranks)
+        planned = halves.as_own(part.job) if part.saved else job
+        preflight = halves.preflight_of(check_all(planned, World(ranks, ranks), directory, asked["results"]), half)
         preflight.raise_if_stopped()
         ended = run_world(job, ranks, asked["results"], preflight.block_size_bytes, sys.argv[1:])
-        return after(ended, asked["directory"], as_json=asked["as_json"])
+        return after(ended, directory, as_json=asked["as_json"])
     launched.check_world(cluster.rank_count, ranks, os.environ)
     from ckptstorm.record import stormjson
     from ckptstorm.record.verdict import verdict
@@ -54,7 +61,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     from ckptstorm.storm.conduct import conduct
 
     command = shlex.join(["ckptstorm", *sys.argv[1:]])
-    request = Request(job, text, asked["directory"], asked["results"], asked["keep_files"], command, asked["metrics"])
+    request = Request(job, text, directory, asked["results"], asked["keep_files"], command, asked["metrics"], half)
     conducted = conduct(cluster, request)
     if asked["as_json"]:
         click.echo(json.dumps(stormjson.to_json(conducted.record)))
@@ -62,12 +69,26 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         click.echo(terminal.render(conducted.record))
         if conducted.folder is not None:
             click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
-    if conducted.left_behind:
+    if conducted.left_behind and half == "save" and not conducted.problem:
+        again = f"ckptstorm run {shlex.quote(job_name)} --only restore --from {shlex.quote(conducted.left_behind)}"
+        click.echo(f"Checkpoints are left: restore them, best on other nodes, with  {again}", err=True)
+    elif conducted.left_behind:
         click.echo(f"Files left: remove them with  ckptstorm clean {shlex.quote(conducted.left_behind)}", err=True)
     if conducted.problem:
         click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)
         return EXIT_REFUSED
     return verdict(conducted.record).exit_code
+
+
+def _half(only: str | None, saved_in: str | None, directory: str) -> tuple[Half, str]:
+    """What of the storm is run, and the directory under test."""
+    if only == "restore":
+        if not saved_in:
+            raise PlaceError("--only restore: of what?", "--from DIR: the --dir of the save")
+        return "restore", saved_in
+    if saved_in:
+        raise PlaceError("--from means something with --only restore alone", "name the directory under test with --dir")
+    return ("save" if only == "save" else "both"), directory
 
 
 def after(ended: Ended, directory: str, *, as_json: bool) -> int:

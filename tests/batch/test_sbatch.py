@@ -135,3 +135,22 @@ def test_scancel_ends_a_storm_in_order(cluster, place, launcher):
     (folder,) = results_below(place / "results")
     assert told(folder)["ended"] == "interrupted", _log(place, job)
     assert not (place / "ckptstorm-data").exists()
+
+
+def test_a_split_storm_restores_on_other_nodes(cluster, place):
+    """Save on two nodes; the job that it submits restores on the two others; one record tells of both."""
+    ended = sbatch(cluster, place, "--ranks", "4", "--split", "--wait")
+    save, restore, _ = ended.out.split("\n", 2)
+    assert "had been written on the node that read them" in ended.out.replace("\n             ", " "), ended.said
+    records = {record["storm_id"]: record for record in map(told, results_below(place / "results"))}
+    assert len(records) == 2
+    joined = next(record for record in records.values() if record["environment"]["halves"]["run"] == "restore")
+    halves = joined["environment"]["halves"]
+    assert set(halves["save"]["nodes"]).isdisjoint(halves["restore"]["nodes"])
+    assert halves["save"]["allocation"]["job_id"] == save
+    assert joined["environment"]["allocation"]["job_id"] == restore
+    assert joined["environment"]["own_written_share"] == 0.0
+    assert joined["receipts"]["cold"]["state"] == "cold"
+    assert {phase["phase"] for phase in joined["phases"]} >= {"save", "restore"}
+    assert [node["host"] for node in joined["nodes"]] == [*halves["restore"]["nodes"], *halves["save"]["nodes"]]
+    assert not (place / "ckptstorm-data").exists()

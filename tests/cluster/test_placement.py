@@ -29,9 +29,9 @@ def test_the_word_for_a_proxy_is_no_word_for_its_ranks():
 def test_binding_is_read_back_from_the_kernel(monkeypatch):
     """What the record says is what the kernel allows, and a rail that the MPI library was told."""
     monkeypatch.setenv("UCX_NET_DEVICES", "mlx5_3:1")
-    found = station("n1", 2)
+    found = station("n1", 2, "m")
     assert cpu_numbers(found.cpus) == os.sched_getaffinity(0)
-    assert (found.host, found.local_index, found.rail) == ("n1", 2, "mlx5_3:1")
+    assert (found.host, found.local_index, found.machine, found.rail) == ("n1", 2, "m", "mlx5_3:1")
     assert Station.from_message(found.to_message()) == found
 
 

@@ -8,7 +8,7 @@ from ckptstorm.storm.allocation import alike, bindings, pairs, per_node, ranges
 
 
 def _station(host="n1", cpus="0-1", rail="", network=()):
-    return Station(host, 0, cpus, "0", rail, network)
+    return Station(host, 0, cpus, "0", rail, network, host)
 
 
 def test_ranks_bound_alike_are_one_entry():
