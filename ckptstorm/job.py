@@ -17,7 +17,6 @@ from ckptstorm.units import Bytes, Duration, duration_word
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
-Limit = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -139,26 +138,6 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     errno: str | None = None  # "EIO", "ENOSPC" …
 
 
-class SloTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[slo]: limits on the worst measured round; `…_median` on the median round."""
-
-    save_seconds: Limit | None = None
-    save_seconds_median: Limit | None = None
-    restore_seconds: Limit | None = None
-    restore_seconds_median: Limit | None = None
-    commit_seconds: Limit | None = None  # from release to the visible checkpoint
-    save_bytes_per_s: Bytes | None = None  # at least
-    restore_bytes_per_s: Bytes | None = None  # at least
-    save_iops: Limit | None = None  # at least
-    restore_iops: Limit | None = None  # at least
-    straggler_ratio: Limit | None = None  # slowest rank ÷ median rank, either phase
-    round_spread: Limit | None = None  # (slowest − fastest round) ÷ median round of the save
-    write_p99: Duration | None = None
-    read_p99: Duration | None = None
-    fsync_p99: Duration | None = None
-    open_p99: Duration | None = None
-
-
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole job file, with every default filled in."""
 
@@ -168,7 +147,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: LayoutTable = LayoutTable()
     io: IoTable = IoTable()
     restore: RestoreTable = RestoreTable()
-    slo: SloTable = SloTable()
+    slo: dict[str, Any] = {}  # limits by plain keys, understood by `slo`
     fault: tuple[Fault, ...] = ()
 
 

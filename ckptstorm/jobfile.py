@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ckptstorm import slo
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, SizeOrAuto, SizeOrLayout
@@ -89,6 +90,7 @@ def from_builtins(data: Mapping[str, Any], origin: str) -> Job:
         raise JobError(*_value_sentence(str(error), data, origin)) from None
     _check_sizes(job, origin)
     _check_faults(job, origin)
+    slo.check(job, origin)
     return job
 
 

@@ -40,7 +40,7 @@ class Rounds(int):
             return cls.until(float(match[1]) / 100, int(match[2] or UNTIL_ROUNDS))
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= ROUNDS_MAX:
             return cls(value)
-        raise ValueError(f"expected {cls.says}, found {value!r}")
+        raise ValueError("expected a number of rounds, or how sure to be")
 
     @classmethod
     def until(cls, within: float, most: int = UNTIL_ROUNDS) -> Rounds:
@@ -121,7 +121,7 @@ def distribution(skew: Skew) -> Distribution:
             return Distribution(words[0], parse_duration(words[1]), float(words[2]))
     except ValueError:
         pass
-    raise ValueError(f"expected {Skew.says}, found {str(skew)!r}")
+    raise ValueError("expected a distribution of times")
 
 
 def delays_ns(
@@ -152,7 +152,7 @@ def staggered(stagger: Stagger, node_of_rank: NDArray[np.int64]) -> NDArray[np.i
     except ValueError:
         step_ns = None
     if step_ns is None or (match is None and step_ns):
-        raise ValueError(f"expected {Stagger.says}, found {str(stagger)!r}")
+        raise ValueError("expected turns of nodes or ranks")
     places = np.arange(len(node_of_rank), dtype=np.int64) if match and match[1] == "rank" else node_of_rank
     return np.asarray(places * int(step_ns), dtype=np.int64)
 

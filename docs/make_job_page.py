@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ckptstorm import job
+from ckptstorm import job, slo
 from ckptstorm.jobfile import describe
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.registry import find
@@ -39,6 +39,9 @@ def page() -> str:
     comments = _comments(source)
     parts = [OPENING]
     for field in msgspec.structs.fields(job.Job):
+        if field.name == "slo":
+            parts.append(_limits())
+            continue
         is_list = field.name == "fault"
         table = job.Fault if is_list else field.type
         title = f"[[{field.name}]]" if is_list else f"[{field.name}]"
@@ -54,6 +57,50 @@ def page() -> str:
             rows = _table(options, _comments(module).get(options.__name__, {}))
             parts.append(f"### {name}\n\n{entry.purpose}.\n\n{rows}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _limits() -> str:
+    """[slo]: its keys are put together, so their parts are listed."""
+    rows = [f"| `{name}` | {number.bound} | {_UNITS[number.unit]} | {_OWNERS[number.owner]} | {number.meaning} |"
+            for name, number in slo.NUMBERS.items()]  # fmt: skip
+    head = "| number | bound | limit | who has it | meaning |\n|---|---|---|---|---|\n"
+    quantiles = ", ".join(f"`{quantile}`" for quantile in slo.QUANTILES)
+    return LIMITS.format(numbers=head + "\n".join(rows), quantiles=quantiles)
+
+
+_UNITS = {
+    "seconds": 'a number, or a time such as "30s"',
+    "bytes_per_s": 'a size such as "5GB"',
+    "per_s": "a number",
+    "ratio": "a number",
+    "ns": 'a time such as "50ms"',
+}
+_OWNERS = {
+    "phase": "save, restore, delete",
+    "load": "loads",
+    "any": "both",
+    "save": "save",
+    "staged": "asynchronous saves",
+    "metadata": "metadata loads",
+}
+LIMITS = """## [slo]
+
+Limits on numbers of the record, each reported as met or not with its margin; one that is missed is exit code 1. A key
+is put together from words, and refused when it names nothing that the job measures.
+
+    [of whom_]number[_median]                              save_seconds, restore_seconds_median, iops_per_node
+    [of whom_]op_quantile[_during_save|_during_restore]    write_p99, save_fsync_max, stat_p99_during_save
+
+*Of whom* is `save`, `restore`, `delete`, or a load's name; without it the worst counts, of the save and the
+restore (or of the loads that have such a number). A limit holds for the worst measured round, with `_median` for the
+median one.
+
+{numbers}
+
+*Op* is an op kind (`write`, `read`, `fsync`, `open`, `stat`, `unlink` …) or an action of a load (`create`, `list` …);
+*quantile* is one of {quantiles}, and the limit a time such as `"50ms"`. `_during_save` is of loads that run
+beside the save.
+"""
 
 
 def _section(title: str, table: type, comments: dict[str, dict[str, str]]) -> str:

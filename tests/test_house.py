@@ -15,6 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("units", "registry"),
     ("program", "sizes", "sinks", "pacing", "_kernels"),
     ("job", "steps", "payload", "filesystems"),
+    ("slo",),
     ("jobfile", "model"),
     ("loads", "layouts", "engines", "measure"),
     ("buffering",),

@@ -1,23 +1,30 @@
-"""The limits of `[slo]`: what was asked, what was found in the worst measured round, and the margin."""
+"""The limits of `[slo]`: what was asked, what was found in the worst measured round, and the margin.
+
+Which key means what is in `slo`; here it is looked up in the record. Numbers of one phase or one stage of a load form a
+group over the rounds: the worst round of a group counts (or its median), and the worst of all groups that the
+key speaks of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from ckptstorm.clock import NS_PER_S
-from ckptstorm.measure.latency import LatencyTable, select
+from ckptstorm.measure.latency import select
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import READS, WRITES, Kind
 from ckptstorm.record import settings
-from ckptstorm.record.latencies import percentiles
-from ckptstorm.record.record import StormRecord
-from ckptstorm.record.rounds import RoundsSummary, over_rounds
+from ckptstorm.record.latencies import Percentiles, percentiles
+from ckptstorm.record.record import PhaseRecord, StormRecord
+from ckptstorm.record.rounds import median_of
 from ckptstorm.record.summary import PhaseSummary
+from ckptstorm.slo import NUMBERS, PHASES, Meant, Unit
+from ckptstorm.slo import limits as limits_of
 from ckptstorm.units import count_text, rate_text, time_text
-
-Unit = Literal["seconds", "bytes_per_s", "iops", "ratio", "ns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Limit:
             return time_text(value)
         if self.unit == "bytes_per_s":
             return rate_text(value)
-        return f"{count_text(value)}/s" if self.unit == "iops" else f"{value:.2f}"
+        return f"{count_text(value)}/s" if self.unit == "per_s" else f"{value:.2f}"
 
     def sentence(self) -> str:
         """What was asked, what came, and by how much."""
@@ -73,69 +80,107 @@ class Limit:
         return f"{asked}, {self.text(self.found)} was found ({beyond})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """What limits are judged on: the record's measured rounds."""
-
-    save: RoundsSummary | None
-    restore: RoundsSummary | None
-    record: StormRecord
+Measured = tuple[PhaseSummary, PhaseRecord]
 
 
 def judge(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> tuple[Limit, ...]:
     """Every limit that the job sets, in the order of `[slo]`; a key that is not known counts as missed."""
-    judged = _Judged(over_rounds(summaries, Phase.SAVE), over_rounds(summaries, Phase.RESTORE), record)
-    return tuple(_limit(key, limit, judged) for key, limit in settings.limits(record).items())
+    several = list(zip(summaries, record.phases, strict=True))
+    asked = limits_of(settings.table(record.job, "slo"), settings.load_names(record))
+    return tuple(_judged(key, meant, limit, several) for key, meant, limit in asked if limit > 0)
 
 
-def _limit(key: str, limit: float, judged: _Judged) -> Limit:
-    if key not in _FOUND:
+def _judged(key: str, meant: Meant | None, limit: float, several: list[Measured]) -> Limit:
+    if meant is None:
         return Limit(key, "at most", limit, None, "ratio")
-    unit, find = _FOUND[key]
-    return Limit(key, "at least" if unit in ("bytes_per_s", "iops") else "at most", limit, find(judged), unit)
+    found = [value for group in _groups(meant, several) if (value := _of_group(meant, group)) is not None]
+    worst = (min(found) if meant.bound == "at least" else max(found)) if found else None
+    return Limit(key, meant.bound, limit, worst, meant.unit)
 
 
-def _of(rounds: RoundsSummary | None, number: Callable[[RoundsSummary], float]) -> float | None:
-    return None if rounds is None else number(rounds)
+def _groups(meant: Meant, several: list[Measured]) -> Iterable[list[Measured]]:
+    """The measured rounds of each phase, and of each stage of a load, that the key speaks of."""
+    groups: dict[str, list[Measured]] = {}
+    for summary, phase in several:
+        if summary.is_measured and _is_meant(meant, summary, phase):
+            groups.setdefault(stage_of(phase), []).append((summary, phase))
+    return groups.values()
 
 
-def _either(judged: _Judged, number: Callable[[RoundsSummary], float]) -> float | None:
-    found = [number(rounds) for rounds in (judged.save, judged.restore) if rounds is not None]
-    return max(found) if found else None
+def stage_of(phase: PhaseRecord) -> str:
+    """What a phase is called: "save", or the name of a load's stage."""
+    return phase.phase.word
 
 
-def _p99(*kinds: Kind) -> Callable[[_Judged], float | None]:
-    """The worst 99th percentile of these kinds in any measured save or restore."""
-
-    def find(judged: _Judged) -> float | None:
-        phases = (p for p in judged.record.phases if p.round >= 1 and p.phase in (Phase.SAVE, Phase.RESTORE))
-        found = [p99 for phase in phases if (p99 := _p99_of(phase.latency, kinds)) is not None]
-        return max(found) if found else None
-
-    return find
-
-
-def _p99_of(table: LatencyTable, kinds: tuple[Kind, ...]) -> float | None:
-    found = percentiles(*select(table, kinds))
-    return float(found.p99) if found.count else None
+def _is_meant(meant: Meant, summary: PhaseSummary, phase: PhaseRecord) -> bool:
+    if phase.phase.word not in PHASES or meant.during:
+        return False
+    if meant.number and not summary.is_finished:
+        return False  # a round in which ops failed has no time
+    if meant.whose:
+        return phase.phase.word == meant.whose
+    if meant.number in ("round_spread",) or (meant.number and NUMBERS[meant.number].owner in ("save", "staged")):
+        return phase.phase == Phase.SAVE
+    return phase.phase in (Phase.SAVE, Phase.RESTORE)
 
 
-#: What each key of `[slo]` is compared with. Times and ratios are upper limits, rates lower ones.
-_FOUND: dict[str, tuple[Unit, Callable[[_Judged], float | None]]] = {
-    "save_seconds": ("seconds", lambda j: _of(j.save, lambda r: r.seconds.most)),
-    "save_seconds_median": ("seconds", lambda j: _of(j.save, lambda r: r.seconds.median)),
-    "restore_seconds": ("seconds", lambda j: _of(j.restore, lambda r: r.seconds.most)),
-    "restore_seconds_median": ("seconds", lambda j: _of(j.restore, lambda r: r.seconds.median)),
-    "commit_seconds": ("seconds", lambda j: _of(j.save, lambda r: r.committed_seconds.most)),
-    "save_bytes_per_s": ("bytes_per_s", lambda j: _of(j.save, lambda r: r.bytes_per_s.least)),
-    "restore_bytes_per_s": ("bytes_per_s", lambda j: _of(j.restore, lambda r: r.bytes_per_s.least)),
-    "save_iops": ("iops", lambda j: _of(j.save, lambda r: r.iops.least)),
-    "restore_iops": ("iops", lambda j: _of(j.restore, lambda r: r.iops.least)),
-    "straggler_ratio": ("ratio", lambda j: _either(j, lambda r: r.straggler_ratio.most)),
-    "round_spread": ("ratio", lambda j: _of(j.save, lambda r: r.seconds.spread)),
-    "write_p99": ("ns", _p99(*WRITES)),
-    "read_p99": ("ns", _p99(*READS)),
-    "fsync_p99": ("ns", _p99(Kind.FSYNC, Kind.FDATASYNC)),
-    "open_p99": ("ns", _p99(Kind.OPEN)),
+def _of_group(meant: Meant, group: list[Measured]) -> float | None:
+    if meant.number == "round_spread":
+        seconds = [summary.seconds for summary, _ in group]
+        return (max(seconds) - min(seconds)) / median_of(seconds)
+    values = [value for one in group if (value := _value(meant, *one)) is not None]
+    if not values:
+        return None
+    if meant.is_median:
+        return median_of(values)
+    return min(values) if meant.bound == "at least" else max(values)
+
+
+def _value(meant: Meant, summary: PhaseSummary, phase: PhaseRecord) -> float | None:
+    if meant.number:
+        return _NUMBERS[meant.number](summary, phase)
+    found = _latency(meant.op, phase)
+    return float(getattr(found, meant.quantile)) if found.count else None
+
+
+def _latency(op: str, phase: PhaseRecord) -> Percentiles:
+    kinds = _KINDS.get(op) or ((Kind[op.upper()],) if op.upper() in Kind.__members__ else ())
+    return percentiles(*select(phase.latency, kinds))
+
+
+def _least_per_node(phase: PhaseRecord, column: str, seconds: float) -> float | None:
+    """÷ T of the slowest node that had any."""
+    rows = phase.rows
+    sums = np.bincount(rows["node"], weights=rows[column]) if len(rows) else np.zeros(0)
+    sums = sums[sums > 0]
+    return float(sums.min()) / seconds if len(sums) and seconds > 0 else None
+
+
+def _staged(name: str) -> Callable[[PhaseSummary, PhaseRecord], float | None]:
+    return lambda summary, _: None if summary.staged is None else float(getattr(summary.staged, name))
+
+
+#: Words that stand for several kinds of ops.
+_KINDS: dict[str, Sequence[Kind]] = {"write": WRITES, "read": READS, "fsync": (Kind.FSYNC, Kind.FDATASYNC)}
+
+#: How each number of `slo.NUMBERS` is read off a phase; those of loads are read off their actions.
+_NUMBERS: dict[str, Callable[[PhaseSummary, PhaseRecord], float | None]] = {
+    "seconds": lambda s, _: s.seconds,
+    "commit_seconds": lambda s, _: s.committed_seconds,
+    "blocked_seconds": _staged("blocked_seconds"),
+    "drain_seconds": _staged("drain_seconds"),
+    "backpressure_seconds": _staged("backpressure_seconds"),
+    "tail_seconds": lambda s, _: s.tail_s,
+    "stall_gpu_seconds": lambda s, _: s.stall_gpu_seconds,
+    "bytes_per_s": lambda s, _: s.bytes_per_s,
+    "bytes_per_s_per_node": lambda s, p: _least_per_node(p, "bytes", s.seconds),
+    "iops": lambda s, _: s.iops,
+    "iops_over_4k": lambda s, _: s.iops_over_4k,
+    "iops_per_node": lambda s, p: _least_per_node(p, "data_op_count", s.seconds),
+    "ops_per_s": lambda s, p: None,
+    "ops_per_s_per_node": lambda s, p: None,
+    "metadata_ops_per_s": lambda s, p: None,
+    "metadata_ops_per_s_per_node": lambda s, p: None,
+    "straggler_ratio": lambda s, _: s.straggler_ratio,
 }
-KEYS = tuple(_FOUND)
+assert {*_NUMBERS, "round_spread"} == set(NUMBERS)

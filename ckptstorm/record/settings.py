@@ -11,7 +11,6 @@ from typing import Any
 
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record.record import StormRecord
-from ckptstorm.units import parse_duration
 
 
 def text(tree: dict[str, Any], *keys: str, default: str = "") -> str:
@@ -65,19 +64,16 @@ def is_staged(record: StormRecord) -> bool:
     return count(record.job, "storm", "staging") > 0
 
 
-def limits(record: StormRecord) -> dict[str, float]:
-    """`[slo]`: each key with its limit, as the job holds it (seconds, bytes per second, nanoseconds …)."""
-    slo = table(record.job, "slo")
-    found = {key: _limit(slo, key) for key in slo}
-    return {key: limit for key, limit in found.items() if limit > 0}
+def load_names(record: StormRecord) -> tuple[str, ...]:
+    """The names of the loads that the job asks for: a load's own, or its kind."""
+    value = _at(record.job, ("load",))
+    loads = [load for load in value if isinstance(load, dict)] if isinstance(value, list | tuple) else []
+    return tuple(text(load, "name") or text(load, "kind") for load in loads)
 
 
-def _limit(slo: dict[str, Any], key: str) -> float:
-    """A number as it is; a time as a resolved job writes it ("50ms"), in nanoseconds."""
-    try:
-        return float(parse_duration(text(slo, key)))
-    except ValueError:
-        return number(slo, key)
+def has_limits(record: StormRecord) -> bool:
+    """Whether the job sets any limit."""
+    return bool(table(record.job, "slo"))
 
 
 def planned_in_half(record: StormRecord, phase: str, planned: int) -> int:

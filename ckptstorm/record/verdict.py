@@ -34,7 +34,7 @@ def verdict(record: StormRecord) -> Verdict:
     failed = tuple(_storage_failures(record))
     if settings.is_instrument(record) and not ended and not failed:
         reason = "INSTRUMENT: the null engine touches no storage; these numbers are the cost of the tool itself"
-        return Verdict(valid=False, met=not settings.limits(record), reasons=(reason,), exit_code=EXIT_MET)
+        return Verdict(valid=False, met=not settings.has_limits(record), reasons=(reason,), exit_code=EXIT_MET)
     summaries = summarize(record)
     doubts = () if ended else tuple(_doubts(record, summaries))
     missed = tuple(f"LIMIT: {limit.sentence()}" for limit in judge(record, summaries) if not limit.is_met)
