@@ -9,6 +9,7 @@ DIR = click.option("--dir", "directory", default="./ckptstorm-data", show_defaul
 RESULTS = click.option("--results", default="./results", show_default=True, help="Where result folders go.")
 SET = click.option("--set", "overrides", multiple=True, metavar="TABLE.KEY=VALUE", help="Override a key of the job.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+HTML = click.option("--html", "as_html", is_flag=True, help="Write report.html, for a browser.")
 RANKS = click.option("--ranks", type=click.IntRange(1, 1 << 24), help="How many ranks.")
 #: For verbs that start nothing: what a laptop would start.
 RANKS_OR_4 = click.option(

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
 from ckptstorm.errors import EXIT_NOT_MET
 from ckptstorm.record import files, stormjson
+from ckptstorm.record.record import StormRecord
 from ckptstorm.record.verdict import verdict
 from ckptstorm.report import scaling, terminal
+from ckptstorm.report.html import HTML_NAME, page
 from ckptstorm.verbs import options
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
 @options.JSON
-def report(folder: str, as_json: bool) -> int:  # noqa: FBT001 - a flag of the command line
+@options.HTML
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Where --html writes, if not into DIR.")
+def report(folder: str, as_json: bool, as_html: bool, output: Path | None) -> int:  # noqa: FBT001 - flags
     """Show a result folder (or what a lost storm left: DIR.partial); of a folder of them, the scaling table."""
-    if scaling.is_folder_of_folders(folder):
+    is_series = scaling.is_folder_of_folders(folder)
+    if as_html or output is not None:
+        page.require()
+        path = output or Path(folder) / HTML_NAME
+        exit_code = _series_page(folder, path) if is_series else write_page(files.load(folder), path)
+        click.echo(str(path))
+        return exit_code
+    if is_series:
         found = scaling.scaling(folder)
         click.echo(json.dumps(found.data()) if as_json else terminal.render_sections(scaling.sections(found)))
-        return max((row.exit_code for row in found.rows), default=EXIT_NOT_MET)
+        return _series_exit(found)
     return show(folder, as_json=as_json)
 
 
@@ -30,3 +42,22 @@ def show(folder: str, *, as_json: bool) -> int:
     record = files.load(folder)
     click.echo(json.dumps(stormjson.to_json(record)) if as_json else terminal.render(record))
     return verdict(record).exit_code
+
+
+def write_page(record: StormRecord, path: Path) -> int:
+    """Write a storm's page; returns the exit code of its verdict."""
+    from ckptstorm.report.html import storm
+
+    page.write(page.render(storm.page(record)), path)
+    return verdict(record).exit_code
+
+
+def _series_page(folder: str, path: Path) -> int:
+    found = scaling.scaling(folder)
+    made = page.Page(f"Checkpoint storms in {folder}", tuple(scaling.sections(found)))
+    page.write(page.render(made), path)
+    return _series_exit(found)
+
+
+def _series_exit(found: scaling.Scaling) -> int:
+    return max((row.exit_code for row in found.rows), default=EXIT_NOT_MET)

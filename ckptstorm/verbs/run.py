@@ -15,6 +15,7 @@ from ckptstorm.cluster import launched
 from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError, PlaceError
 from ckptstorm.jobfile import read_job
 from ckptstorm.model.parallel import World
+from ckptstorm.report.html import HTML_NAME, page
 from ckptstorm.storm import halves
 from ckptstorm.storm.check import check as check_all
 from ckptstorm.storm.orders import Half
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
 @click.option("--metrics", metavar="FILE", default="", help="Keep live numbers in this file, as OpenMetrics text.")
 @options.SET
 @options.JSON
+@options.HTML
 @click.pass_obj
 def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: Any) -> int:
     """Run a storm: a job file, or the name of one that comes with ckptstorm (`list jobs`)."""
     job, text = read_job(job_name, asked["overrides"])
     half, directory = _half(asked["only"], asked["saved_in"], asked["directory"])
+    if asked["as_html"]:
+        page.require()
     if cluster is None:
         if ranks is None:
             raise LaunchError(
@@ -77,6 +81,11 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     if conducted.problem:
         click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)
         return EXIT_REFUSED
+    if asked["as_html"] and conducted.folder is not None:
+        from ckptstorm.verbs.report import write_page
+
+        write_page(conducted.record, conducted.folder / HTML_NAME)
+        click.echo(f"in a browser:  {conducted.folder / HTML_NAME}", err=True)
     return verdict(conducted.record).exit_code
 
 
