@@ -6,6 +6,7 @@ reason, and both go into the record. An adapter never guesses, and never does so
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -198,7 +199,8 @@ def drop_pages(path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
-    try:
-        page_cache.drop(fd)
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError):  # a hint that failed; what stays in the cache shows in residency
+        try:
+            page_cache.drop(fd)
+        finally:
+            os.close(fd)

@@ -158,4 +158,5 @@ def _phase(phase: PhaseRecord, words: Mapping[str, str]) -> PhaseRecord:
 
 
 def _failure(failure: Failure, words: Mapping[str, str]) -> Failure:
-    return replace(failure, host=_without(failure.host, words), file=_without(failure.file, words))
+    files = tuple((_without(file, words), count) for file, count in failure.files)
+    return replace(failure, host=_without(failure.host, words), file=_without(failure.file, words), files=files)

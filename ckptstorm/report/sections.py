@@ -109,10 +109,12 @@ def errors(known: Known) -> Section:
 
 
 def _failure_words(failure: Failure, phase: PhaseRecord) -> str:
-    return (
-        f"{counted(failure.count, 'time')} from {failure.op} in {phase.phase.word} of {round_words(phase.round)}; "
-        f"first on rank {failure.rank} ({failure.host}) at {failure.file}, offset {failure.offset_bytes:,}"
-    )
+    on = f" on {counted(failure.rank_count, 'rank')}" if failure.rank_count > 1 else ""
+    first = f"first on rank {failure.rank} ({failure.host}) at {failure.file}, offset {failure.offset_bytes:,}"
+    most = failure.ranks[0] if failure.rank_count > 1 and failure.ranks else None
+    often = f"; most often, {counted(most[1], 'time')}, on rank {most[0]}" if most and most[1] > 1 else ""
+    where = f"{phase.phase.word} of {round_words(phase.round)}"
+    return f"{counted(failure.count, 'time')} from {failure.op} in {where}{on}; {first}{often}"
 
 
 def faults(known: Known) -> Section:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -125,8 +126,14 @@ def _words_of_all(cluster: Cluster, observed: Observed) -> tuple[tuple[Failure, 
         return (), ()
     words = {"failures": [asdict(one) for one in failed], "mismatches": sentences[:_DESCRIBED], "host": host}
     texts = [json.loads(text) for text in cluster.texts_on_rank_0(json.dumps(words))]
-    merged = merge_failures(Failure(**one) for text in texts for one in text["failures"])
+    merged = merge_failures(_failure(one) for text in texts for one in text["failures"])
     seen = [
         MismatchSeen(rank, text["host"], sentence) for rank, text in enumerate(texts) for sentence in text["mismatches"]
     ]
     return merged, tuple(seen[:_DESCRIBED])
+
+
+def _failure(told: dict[str, Any]) -> Failure:
+    """What a rank told of one class; JSON knows no tuples."""
+    lists = {name: tuple((key, int(count)) for key, count in told[name]) for name in ("ranks", "files")}
+    return Failure(**told | lists)

@@ -136,9 +136,13 @@ def give_back(ground: Ground) -> bool:
     if any(is_real_directory(ground.root_fd, step) or leads_elsewhere(ground.root_fd, step) for step in steps):
         keep(ground)
         return False
-    for name in (SAVED, MANIFEST):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=ground.root_fd)
+    try:
+        for name in (SAVED, MANIFEST):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=ground.root_fd)
+    except OSError:  # a storage that fails; the mark stays, for `ckptstorm clean`
+        keep(ground)
+        return False
     keep(ground)
     remove_made(ground.directory, ground.manifest.made_count)
     return True

@@ -14,6 +14,7 @@ from ckptstorm.clock import NS_PER_S, monotonic_ns
 from ckptstorm.cluster.clocks import ClockOffset, measure_offset
 from ckptstorm.cluster.comm import Cluster, Group
 from ckptstorm.engines.contract import Prepared, Preparer
+from ckptstorm.measure.latency import succeeded
 from ckptstorm.measure.pace import Pace, no_pace, pace_row
 from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
@@ -110,6 +111,13 @@ class Leg:
         if self._raised is not None:
             raise self._raised
         return not self._thread.is_alive()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was not run to its end, or an op failed (the last one too, which nothing follows)."""
+        if self.ops_run < len(self.program.ops):
+            return True
+        return not bool(succeeded(self.program, self.sink.times).all())
 
     def _work(self) -> None:
         try:
@@ -218,13 +226,14 @@ class PhaseRun:
         for leg in (leg for leg in legs if leg.where == "own"):
             leg.start(release_ns)
         for leg in (leg for leg in legs if leg.where == "main"):
-            leg.run_here(release_ns)
+            with self._watch.pulse():
+                leg.run_here(release_ns)
             self._watch.tick()
         for leg in (leg for leg in legs if leg.where == "own"):
             while not leg.has_ended(_LOOK_S):
                 self._watch.tick()
         self._watch.waiting()
-        self._has_failed |= any(leg.ops_run < len(leg.program.ops) for leg in legs)
+        self._has_failed |= any(leg.has_failed for leg in legs)
 
     def _meet(self, meet: Meet) -> None:
         """The framework's collective, and what it would also carry: whether somebody failed."""

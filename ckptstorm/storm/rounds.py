@@ -7,6 +7,7 @@ with what is known.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 from dataclasses import dataclass, replace
@@ -248,10 +249,12 @@ class Rounds:
         if phase == Phase.CLEAN_UP:
             self._watch.resume()
         seen, counted = self._run(phase, number, stages)
-        removal.remove_directories(root_fd, step, created)
+        with contextlib.suppress(OSError):  # what cannot be removed still stands there, and is told at the end
+            removal.remove_directories(root_fd, step, created)
         self._cluster.barrier()
-        if self._cluster.rank == 0:
-            removal.remove_step(root_fd, step)
+        with contextlib.suppress(OSError):
+            if self._cluster.rank == 0:
+                removal.remove_step(root_fd, step)
         self._cluster.barrier()
         self._keep(seen, counted)
 

@@ -6,6 +6,7 @@ kernel to let go of the files it wrote, and then counts what is still held of wh
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections import Counter
@@ -148,4 +149,5 @@ class _opened:
 
     def __exit__(self, *exception: object) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):  # nothing was written through it
+                os.close(self._fd)

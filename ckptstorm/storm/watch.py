@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Protocol
 
@@ -29,6 +31,10 @@ class Underway(Protocol):
     def sink(self) -> Sink:
         """Where its times go."""
 
+    @property
+    def started_ns(self) -> int:
+        """When it began; 0 while it waits for its release."""
+
 
 #: What rank 0 does with everyone's board lines (progress, time-outs); it may raise.
 LookOut = Callable[[Phase, int, NDArray[np.void]], None]
@@ -36,6 +42,9 @@ LookOut = Callable[[Phase, int, NDArray[np.void]], None]
 
 #: What a board line has room for.
 _ROUND_MOST, _PROGRAM_MOST = (1 << 15) - 1, (1 << 16) - 1
+
+#: How often a helper keeps the line of a main thread that runs ops itself.
+_PULSE_S = 0.1
 
 
 class StopSignals:
@@ -115,6 +124,24 @@ class Watch:
         time.sleep(max(0.0, seconds))
         self.tick()
 
+    @contextlib.contextmanager
+    def pulse(self) -> Iterator[None]:
+        """While inside, the main thread itself runs ops and looks at nothing: a helper keeps its board line."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(_PULSE_S):
+                self._board.mine["beat"] += 1
+                self._line(State.RUNNING)
+
+        helper = threading.Thread(target=keep, daemon=True)
+        helper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            helper.join()
+
     def tick(self) -> None:
         """Look at all there is to look at; runs while waiting, so it must be quick, and must not wait itself."""
         if self._is_looking:
@@ -135,6 +162,8 @@ class Watch:
         line = self._board.mine
         done = sum(int(leg.sink.control[OPS_DONE]) for leg in self._all_legs)
         line["bytes_moved"] = sum(int(leg.sink.control[BYTES_MOVED]) for leg in self._all_legs)
+        if state == State.RUNNING and not any(leg.started_ns for leg in self._legs):
+            state = State.WAITING  # for its own release, which skew or stagger may have put off
         line["ops_done"], line["state"] = done, int(state)
         for leg in self._legs:
             index = int(leg.sink.control[OPS_DONE])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ckptstorm.engines.contract import Notes
-from ckptstorm.measure.failure import Failure, failures, merge_failures
+from ckptstorm.measure.failure import SHORT, Failure, failures, merge_failures
 from ckptstorm.measure.phase_row import kind_ns, phase_row
 from ckptstorm.measure.rows import (
     KIND_SLOTS,
@@ -152,11 +153,21 @@ def test_errors_are_told_by_class_with_the_first_place():
     rows = [op(Kind.WRITE, A, 0, 10), op(Kind.WRITE, B, 90, 10), op(Kind.FSYNC, B)]
     seen = failures(observed(part(rows, op0=-errno.ENOSPC, op1=-errno.ENOSPC, op2=-errno.EIO)), "gpu7")
     assert seen == (
-        Failure("ENOSPC", "write", 3, "gpu7", "a.tmp", 0, 2),
-        Failure("EIO", "fsync", 3, "gpu7", "b", 0, 1),
+        Failure("ENOSPC", "write", 3, "gpu7", "a.tmp", 0, 2, 1, ((3, 2),), (("a.tmp", 1), ("b", 1))),
+        Failure("EIO", "fsync", 3, "gpu7", "b", 0, 1, 1, ((3, 1),), (("b", 1),)),
     )
-    assert merge_failures([*seen, *seen])[0].count == 4
+    other = replace(seen[0], rank=4, count=5, ranks=((4, 5),), files=(("b", 5),))
+    merged = merge_failures([*seen, other])[0]
+    assert (merged.rank, merged.count, merged.rank_count) == (3, 7, 2)
+    assert (merged.ranks, merged.files) == (((4, 5), (3, 2)), (("b", 6), ("a.tmp", 1)))
     assert failures(observed(part(save_ops())), "gpu7") == ()
+
+
+def test_a_short_transfer_is_a_class_of_its_own():
+    """No errno, and yet not what was asked; a read at the end of its file is short by plan and none."""
+    rows = [op(Kind.WRITE, A, 0, 10), op(Kind.FSYNC, A)]
+    (seen,) = failures(observed(part(rows, op0=7)), "gpu7")
+    assert (seen.errno, seen.op, seen.count, seen.file) == (SHORT, "write", 1, "a.tmp")
 
 
 def test_an_errno_without_a_name_is_told_by_number():
