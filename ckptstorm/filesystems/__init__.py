@@ -9,9 +9,15 @@ from ckptstorm.registry import Entry, find
 
 #: Looked through in this order: the first that matches a mount is its adapter, and the last matches all.
 FILE_SYSTEMS: dict[str, Entry] = {
+    "lustre": Entry("ckptstorm.filesystems.lustre:Lustre", "Lustre: stripes, OSTs, pools; bytes by each OSC"),
+    "gpfs": Entry("ckptstorm.filesystems.gpfs:Gpfs", "IBM Storage Scale (GPFS): pools, filesets, mmpmon"),
+    "wekafs": Entry("ckptstorm.filesystems.wekafs:WekaFS", "WekaFS: the mount's mode, the cluster's figures"),
+    "beegfs": Entry("ckptstorm.filesystems.beegfs:BeeGFS", "BeeGFS: patterns and storage targets"),
+    "nfs": Entry("ckptstorm.filesystems.nfs:Nfs", "NFS: versions, sizes, caching; bytes asked of the server"),
     "moosefs": Entry("ckptstorm.filesystems.moosefs:MooseFS", "MooseFS: chunks and goals, its client's network"),
     "glusterfs": Entry("ckptstorm.filesystems.glusterfs:GlusterFS", "GlusterFS: bricks, bytes exchanged with each"),
     "juicefs": Entry("ckptstorm.filesystems.juicefs:JuiceFS", "JuiceFS: object store, bytes got and put"),
+    "cephfs": Entry("ckptstorm.filesystems.cephfs:CephFS", "CephFS: layouts by attributes, objects on OSDs"),
     "local": Entry("ckptstorm.filesystems.local:Local", "XFS, ext4, btrfs and others on a disk of one node"),
     "memory": Entry("ckptstorm.filesystems.memory:Memory", "tmpfs, ramfs: memory, and no checkpoint"),
     "generic": Entry("ckptstorm.filesystems.generic:Generic", "any other: what POSIX says of it, and no more"),

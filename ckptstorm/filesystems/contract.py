@@ -153,6 +153,16 @@ class Adapter:
         del directory
         return Facts(server=self.mount.source)
 
+    def check_options(self, options: msgspec.Struct) -> None:
+        """Whether `[layout] stripe` can be had here; reads only.
+
+        Raises:
+            CannotError, PlaceError: as `prepare`.
+        """
+        del options
+        if self.Options is NoOptions:
+            raise CannotError("prepare", f"{self.title} has no striping that ckptstorm can set")
+
     def prepare(self, directory: str, options: msgspec.Struct) -> dict[str, str | int]:
         """Set `[layout] stripe` on an empty directory, before the first file.
 
