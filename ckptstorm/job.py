@@ -87,6 +87,7 @@ class LayoutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str = "dcp"
     overwrite: bool = False  # every round saves into the same step directory
+    stripe: dict[str, Any] | None = None  # set on the directory before the first file; keys below
     options: dict[str, Any] = {}  # the layout's own keys, checked by the layout
 
 

@@ -140,7 +140,7 @@ def _toml_value(text: str) -> Any:
 
 
 def _with_options_apart(layout: dict[str, Any]) -> dict[str, Any]:
-    own = {"name", "overwrite"}
+    own = {"name", "overwrite", "stripe"}
     options = {key: value for key, value in layout.items() if key not in own}
     return {key: value for key, value in layout.items() if key in own} | {"options": options}
 
@@ -229,6 +229,8 @@ def describe(kind: Any) -> str:
         return _describe_range(arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(text for part in arguments if (text := describe(part)))
+    if origin is dict:
+        return "a table"
     if origin is tuple:
         return f"a list of {describe(arguments[0])}"
     if kind in (SizeOrLayout, SizeOrAuto):

@@ -10,11 +10,13 @@ import ast
 import importlib
 import re
 import sys
+import typing
 from pathlib import Path
 
 import msgspec
 
 from ckptstorm import job, slo
+from ckptstorm.filesystems import FILE_SYSTEMS
 from ckptstorm.jobfile import describe
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.registry import find
@@ -56,6 +58,13 @@ def page() -> str:
             module = Path(importlib.import_module(options.__module__).__file__ or "").read_text(encoding="utf-8")
             rows = _table(options, _comments(module).get(options.__name__, {}))
             parts.append(f"### {name}\n\n{entry.purpose}.\n\n{rows}")
+    parts.append("## `[layout] stripe`\n\nOf file systems that have something to set (docs/filesystems).")
+    for name in FILE_SYSTEMS:
+        adapter = find("file system", FILE_SYSTEMS, name)
+        module = Path(importlib.import_module(adapter.__module__).__file__ or "").read_text(encoding="utf-8")
+        for table in _tables_of(adapter.Options):
+            where = f"{name}: components" if table is not adapter.Options else name
+            parts.append(f"### {where}\n\n{_table(table, _comments(module).get(table.__name__, {}))}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -101,6 +110,15 @@ median one.
 *quantile* is one of {quantiles}, and the limit a time such as `"50ms"`. `_during_save` is of loads that run
 beside the save.
 """
+
+
+def _tables_of(options: type) -> list[type]:
+    """A table of options, and the table that it holds a list of; nothing when it has no keys."""
+    if not options.__struct_fields__:
+        return []
+    kinds = [typing.get_args(field.type) for field in msgspec.structs.fields(options)]
+    inner = [kind[0] for kind in kinds if kind and isinstance(kind[0], type) and issubclass(kind[0], msgspec.Struct)]
+    return [options, *inner]
 
 
 def _section(title: str, table: type, comments: dict[str, dict[str, str]]) -> str:

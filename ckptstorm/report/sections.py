@@ -22,6 +22,7 @@ from ckptstorm.report.halves import halves
 from ckptstorm.report.headline import asked, headline
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.report.phases import restore, save
+from ckptstorm.report.storage import storage
 from ckptstorm.report.trouble import waits
 from ckptstorm.units import time_text
 
@@ -145,6 +146,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     course.over_rounds,
     course.deletion,
     others,
+    storage,
     receipts,
     halves,
     allocation,

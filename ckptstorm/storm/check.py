@@ -24,6 +24,7 @@ from ckptstorm.storm import ground
 from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
 from ckptstorm.storm.staging import check_staging, host_bytes
+from ckptstorm.storm.striping import check_stripe
 from ckptstorm.units import bytes_text, count_text
 
 #: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
@@ -89,6 +90,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     _check_faults(job, world)
     check_staging(job, world)
     mount = _mount(nearest_directory(directory))
+    adapter = adapter_of(mount)
     facts = facts_of(job, mount.block_size_bytes)
     sums = totals(job, world, facts)
     findings = (
@@ -99,10 +101,11 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         _names(mount),
         _memory(job, world, largest_op_bytes(job, world, sums, facts)),
         _file_system(job, mount),
+        _finding("stripe", lambda: check_stripe(job, adapter)),
         Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
         Finding("block size", "fine", f"{bytes_text(facts.block_size_bytes)} shapes buffered writers and readers"),
     )
-    return Preflight(findings, sums, mount, adapter_of(mount), engine, facts.block_size_bytes)
+    return Preflight(findings, sums, mount, adapter, engine, facts.block_size_bytes)
 
 
 def _check_shape(job: Job, world: World) -> None:

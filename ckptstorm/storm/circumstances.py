@@ -14,9 +14,12 @@ import ckptstorm
 from ckptstorm.cluster.comm import Cluster, mpi_library
 from ckptstorm.cluster.placement import Station
 from ckptstorm.engines import ENGINES
+from ckptstorm.filesystems import adapter_of
+from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.record.record import Node, StormRecord
 from ckptstorm.registry import find
+from ckptstorm.storm import striping
 from ckptstorm.storm.allocation import allocation
 from ckptstorm.storm.check import Preflight
 from ckptstorm.storm.orders import Half
@@ -61,6 +64,8 @@ def blank_record(
         "io.durability": (job.io.durability, job.io.durability),
         "restore.from": (job.restore.from_, _reader(job, cluster)),
     }
+    if job.layout.stripe is not None:
+        asked["layout.stripe"] = (striping.asked(job), striping.asked(job))
     return StormRecord(
         storm_id,
         to_builtins(job),
@@ -110,6 +115,11 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "cpu_count": os.cpu_count() or 0,
     }
+
+
+def targets_of(directory: str) -> list[dict[str, Any]]:
+    """The file system's targets as they are now, each with its free space."""
+    return [asdict(target) for target in adapter_of(mount_of(directory)).facts(directory).targets]
 
 
 def _file_system(preflight: Preflight) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ckptstorm.model.parallel import World
 from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground, halves
 from ckptstorm.storm.check import check
-from ckptstorm.storm.circumstances import Request, blank_record
+from ckptstorm.storm.circumstances import Request, blank_record, targets_of
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.live_metrics import LiveMetrics, both
 from ckptstorm.storm.lookout import LookOut, Names, look_out
@@ -29,6 +29,7 @@ from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.recorder import Recorder
 from ckptstorm.storm.rounds import Outcome
 from ckptstorm.storm.session import order, stations, take_part, tell
+from ckptstorm.storm.striping import set_stripe
 from ckptstorm.storm.watch import LookOut as Look
 from ckptstorm.storm.watch import StopSignals
 
@@ -82,8 +83,9 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     metrics = LiveMetrics(request.metrics, directory, storm_id, cluster.rank_count) if request.metrics else None
     claimed = ground.adopt(directory) if reading else ground.claim(directory, _manifest(storm_id, part.job, cluster))
     try:
+        striped = {} if reading else set_stripe(part.job, preflight.adapter, directory)
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
-        recorder.add_facts(halves.facts(part, placed))
+        recorder.add_facts(halves.facts(part, placed) | {"stripe": striped})
         orders = Orders(
             storm_id,
             part.saved.seed if part.saved is not None else secrets.randbits(63),
@@ -164,6 +166,7 @@ def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
 def _finish(claimed: ground.Ground, recorder: Recorder, part: halves.Part, outcome: Outcome) -> Conducted:
     ended, because = _ending(outcome, recorder.record)
     environment = recorder.record.environment | {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    environment["file_system"] = environment["file_system"] | {"targets_after": targets_of(claimed.directory)}
     record = replace(recorder.record, ended=ended, ended_because=because, environment=environment)
     record = halves.joined(record, part)
     is_clean = ground.give_back(claimed)

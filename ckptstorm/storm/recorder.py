@@ -83,6 +83,10 @@ class Recorder:
         }
         self.record = replace(self.record, environment=self.record.environment | {"direct": worst})
 
+    def take_placement(self, placement: dict[str, Any]) -> None:
+        """Keep which server holds which file."""
+        self.record = replace(self.record, environment=self.record.environment | {"placement": placement})
+
     def take_cannot(self, ability: str, reason: str) -> None:
         """Keep what the file system's adapter turned out not to be able to do here."""
         known = dict(self.record.environment["file_system"])

@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from ckptstorm.clock import monotonic_ns
-from ckptstorm.cluster.comm import Cluster
 from ckptstorm.measure.durable import is_every_file_synced
 from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import Phase
@@ -25,6 +24,7 @@ from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, halves, removal, settle
 from ckptstorm.storm.collect import collect
+from ckptstorm.storm.costs import measure_costs
 from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.enough import Enough
@@ -32,6 +32,7 @@ from ckptstorm.storm.lowered import Lowered, programs_of
 from ckptstorm.storm.orders import Reading
 from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
+from ckptstorm.storm.placing import placement
 from ckptstorm.storm.saved import SavedRound
 from ckptstorm.storm.watch import Watch
 
@@ -52,6 +53,9 @@ class Keeper(Protocol):
     def take_direct(self, evidence: settle.DirectEvidence) -> None:
         """What shows that O_DIRECT was in force in a save."""
 
+    def take_placement(self, placement: dict[str, Any]) -> None:
+        """Which server holds which file of a save."""
+
     def take_cannot(self, ability: str, reason: str) -> None:
         """What the file system's adapter turned out not to be able to do here."""
 
@@ -62,23 +66,12 @@ class Keeper(Protocol):
         """Of what a restore on its own is about to read, the share that its reader's machine wrote."""
 
 
-_BARRIERS_TIMED = 5
-
-
 class Outcome(enum.IntEnum):
     """How a phase, or the storm, went; the worst of all ranks counts."""
 
     FINE = 0
     FAILED = 1
     STOPPED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What the instrument's own collectives cost here, measured before the first round."""
-
-    broadcast_ns: int
-    barrier_ns: int
 
 
 class Rounds:
@@ -95,6 +88,7 @@ class Rounds:
         self._pacer = Pacer(crew, watch)
         self._resident_share = -1.0
         self._counting = Counting(crew)
+        self._keeps_placement = True
 
     def run(self) -> Outcome:
         """All rounds, then the clean-up; a collective of all ranks."""
@@ -192,6 +186,8 @@ class Rounds:
         stages = prepared_stages(steps, crew.drain_engine(), crew.payload(number), step)
         self._watch.is_sync_due = False
         seen, counted = self._run(Phase.SETTLE, number, stages)
+        if number == 1 and self._keeps_placement:
+            self._tell_placement(placement(crew, step))
         self._cannot("drop_cache", settle.drop_written(crew, step))
         self._cluster.barrier()
         self._resident_share = settle.resident_share(crew, step) if crew.file_system.proves_residency else -1.0
@@ -258,25 +254,15 @@ class Rounds:
         self._cluster.barrier()
         self._keep(seen, counted)
 
+    def _tell_placement(self, found: dict[str, Any]) -> None:
+        self._keeps_placement = False
+        self._cannot("placement", found.pop("cannot", ""))
+        if found and self._keeper is not None:
+            self._keeper.take_placement(found)
+
     def _tell_lateness(self, late_ns: int) -> None:
         if self._keeper is not None:
             self._keeper.take_lateness(late_ns)
-
-
-def measure_costs(cluster: Cluster) -> Costs:
-    """The slowest of a few barriers and broadcasts, entered together, over all ranks."""
-    barriers, broadcasts = [], []
-    number = np.zeros(1, dtype=np.int64)
-    for _ in range(_BARRIERS_TIMED):
-        cluster.barrier()
-        begun = monotonic_ns()
-        cluster.barrier()
-        barriers.append(monotonic_ns() - begun)
-        begun = monotonic_ns()
-        cluster.from_rank_0(number)
-        broadcasts.append(monotonic_ns() - begun)
-    most = cluster.greatest(np.array([max(broadcasts), max(barriers)], dtype=np.int64))
-    return Costs(int(most[0]), int(most[1]))
 
 
 def _claims_durable(crew: Crew) -> bool:

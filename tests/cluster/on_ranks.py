@@ -15,7 +15,7 @@ from ckptstorm.cluster.board import Board
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.slots import State
 from ckptstorm.measure.rows import PHASE_ROW_DTYPE
-from ckptstorm.storm.rounds import measure_costs
+from ckptstorm.storm.costs import measure_costs
 
 
 def check_bytes_and_reductions(cluster):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -26,6 +27,20 @@ rounds = 1
 shard_bytes = "8MiB"
 [layout]
 name = "file_per_rank"
+"""
+
+
+#: Long enough that a server can be stopped in the middle, on a network of 200 Mbit/s a node.
+LONG = """
+[storm]
+rounds = 1
+on_error = "continue"
+[model]
+shard_bytes = "32MiB"
+[layout]
+name = "file_per_rank"
+[restore]
+verify = 0.1
 """
 
 
@@ -84,6 +99,56 @@ def test_moosefs_with_a_client_a_node(on_nodes):
     assert sorted(each["host"] for each in restore["traffic"]) == ["127.0.0.2", "127.0.0.3"]
     assert sum(each["read_bytes"] for each in restore["traffic"]) >= restore["due_bytes"] >= 32 << 20
     assert data["environment"]["file_system"]["server"] == "master 10.99.0.1"
+
+
+def test_stripes_are_set_and_placement_is_what_the_tools_say(on_nodes):
+    """[layout] stripe = { goal = 2 } is in effect, and the record's map is that of mfsfileinfo, file by file."""
+    with moosefs(servers=3) as box:
+        at = box.folder / "shared"
+        job = JOB + "stripe = { goal = 2 }\n"
+        code, data, err = on_nodes([n.mount for n in box.nodes], at, "--keep-files", job=job, path=box.tools)
+        assert code == 0, err
+        assert data["environment"]["stripe"] == {"goal": 2}
+        assert data["asked"]["layout.stripe"] == ['{"goal": 2}', '{"goal": 2}']
+        placed = data["environment"]["placement"]
+        assert (placed["file_count"], placed["asked_count"], len(placed["map"])) == (4, 4, 4)
+        names = list(placed["targets"])
+        for rank, file, indices in placed["map"]:
+            path = box.nodes[0].mount / "data" / "step-0" / file
+            shown = subprocess.run([box.tools / "mfsfileinfo", path], capture_output=True, text=True, check=True).stdout
+            assert len(indices) == 2
+            assert all(f"{names[index]} (status:VALID)" in shown for index in indices), (rank, shown)
+        assert sum(each["bytes"] for each in placed["targets"].values()) >= 4 * (8 << 20)
+
+
+def test_a_chunk_server_that_stops_in_a_save_shows(on_nodes):
+    """One of two servers stands still for three seconds: ops of that length or errors, with rank, host and file."""
+    with moosefs(servers=2) as box:
+        for node in box.nodes:
+            node.slow("200mbit")
+        began = []
+
+        def stop():
+            while not list(box.nodes[0].mount.glob("data/step-0/*")):
+                time.sleep(0.02)
+            box.servers[0].hang()
+            began.append(time.monotonic())
+            time.sleep(3)
+            box.servers[0].go_on()
+
+        clients, at = [node.mount for node in box.nodes], box.folder / "shared"
+        code, data, err = on_nodes(clients, at, job=LONG, during=stop, path=box.tools)
+    assert began, "the save was over before the server could be stopped"
+    assert code in (0, 1, 3), err
+    save = _phase(data, "save")
+    longest = max(entry["all"]["max"] for entry in save["latency_ns"].values())
+    if code == 3:
+        assert all(failure["host"] and failure["file"] for failure in save["failures"])
+    else:
+        assert longest > 2e9
+        assert save["seconds"] > 2
+        held = data["environment"]["placement"]["targets"]
+        assert f"{box.servers[0].address}:{box.servers[0].port}" in held
 
 
 def test_juicefs_shows_a_cache_on_the_way(on_nodes):
