@@ -23,9 +23,10 @@ def find(path: str | os.PathLike[str]) -> tuple[Path, ...]:
         PlaceError: there is none.
     """
     home = Path(path)
-    if (home / JSON_NAME).exists():
+    # os.path, not pathlib: a name that the system refuses is a name of nothing, not an error of its own.
+    if os.path.exists(home / JSON_NAME):
         return (home,)
-    if home.is_dir():
+    if os.path.isdir(home):
         found = [each for each in home.iterdir() if _is_result(each) and not each.name.endswith(".partial")]
     else:
         found = [each for each in map(Path, glob.glob(os.fspath(path))) if _is_result(each)]

@@ -19,7 +19,9 @@ _ROUNDS_SHOWN = 20
 
 def sections(runs: tuple[Seen, ...]) -> tuple[Section, ...]:
     """One section a run."""
-    return tuple(_run(run) for run in runs)
+    count = sum(len(run.phases) for run in runs)
+    opening = Section("", (Line(f"{counted(count, 'phase')} of {counted(len(runs), 'run')} of another tool"),))
+    return (opening, *(_run(run) for run in runs))
 
 
 def data(runs: tuple[Seen, ...]) -> list[dict[str, Any]]:

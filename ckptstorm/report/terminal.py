@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,15 +38,23 @@ def render(record: StormRecord) -> str:
     return render_sections(sections(record))
 
 
-def print_to(console: Console, record: StormRecord) -> None:
-    """Print the report, in colour where the console has it (not when piped, nor with NO_COLOR)."""
-    for line in lines(record):
+def show(page: Iterable[Section]) -> None:
+    """Print any sections: in colour on a terminal (not with NO_COLOR), plain into a pipe or a file."""
+    if sys.stdout.isatty():
+        print_to(Console(highlight=False), page)
+    else:
+        sys.stdout.write(render_sections(page))
+
+
+def show_record(record: StormRecord) -> None:
+    """Print the report."""
+    show(sections(record))
+
+
+def print_to(console: Console, page: Iterable[Section]) -> None:
+    """Print any sections, in colour where the console has it (not when piped, nor with NO_COLOR)."""
+    for line in laid_out(page):
         console.print(Text(line.text, style=_STYLES[line.tone]), soft_wrap=True)
-
-
-def lines(record: StormRecord) -> Iterator[Styled]:
-    """The report, line by line."""
-    return laid_out(sections(record))
 
 
 def laid_out(page: Iterable[Section]) -> Iterator[Styled]:

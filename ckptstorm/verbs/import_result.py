@@ -36,5 +36,5 @@ def result(kind: str, path: str, csv_folder: str | None, as_json: bool) -> int: 
     if as_json:
         click.echo(json.dumps(imported.data(runs)))
     else:
-        click.echo(terminal.render_sections(imported.sections(runs)).lstrip("\n"), nl=False)
+        terminal.show(imported.sections(runs))
     return EXIT_MET

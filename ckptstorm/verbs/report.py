@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,18 +13,26 @@ from ckptstorm.errors import EXIT_NOT_MET
 from ckptstorm.record import files, stormjson
 from ckptstorm.record.record import StormRecord
 from ckptstorm.record.verdict import verdict
-from ckptstorm.report import scaling, terminal
+from ckptstorm.report import many, scaling, terminal
 from ckptstorm.report.html import HTML_NAME, page
+from ckptstorm.report.parts import Section
+from ckptstorm.report.sections import sections
 from ckptstorm.verbs import options
 
 
 @click.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("paths", metavar="DIR…", nargs=-1, required=True)
 @options.JSON
 @options.HTML
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Where --html writes, if not into DIR.")
-def report(folder: str, as_json: bool, as_html: bool, output: Path | None) -> int:  # noqa: FBT001 - flags
-    """Show a result folder (or what a lost storm left: DIR.partial); of a folder of them, the scaling table."""
+def report(paths: tuple[str, ...], as_json: bool, as_html: bool, output: Path | None) -> int:  # noqa: FBT001 - flags
+    """Show a result folder (or what a lost storm left: DIR.partial); of a folder of them, the scaling table.
+
+    Of several, one table with a line a storm, in the order of their start.
+    """
+    if len(paths) > 1:
+        return _many(paths, as_json=as_json, output=output, as_html=as_html)
+    folder = paths[0]
     is_series = scaling.is_folder_of_folders(folder)
     if as_html or output is not None:
         page.require()
@@ -32,15 +42,34 @@ def report(folder: str, as_json: bool, as_html: bool, output: Path | None) -> in
         return exit_code
     if is_series:
         found = scaling.scaling(folder)
-        click.echo(json.dumps(found.data()) if as_json else terminal.render_sections(scaling.sections(found)))
+        _print(found.data(), scaling.sections(found), as_json=as_json)
         return _series_exit(found)
     return show(folder, as_json=as_json)
+
+
+def _many(paths: tuple[str, ...], *, as_json: bool, as_html: bool, output: Path | None) -> int:
+    if as_html and output is None:
+        raise click.UsageError("the page of several storms belongs to none of them: where to? --output FILE")
+    found = many.read(paths)
+    if output is not None:
+        page.write(page.render(page.Page("Checkpoint storms", many.sections(found))), output)
+        click.echo(str(output))
+    else:
+        _print(found.data(), many.sections(found), as_json=as_json)
+    return found.exit_code
+
+
+def _print(data: dict[str, Any], shown: Iterable[Section], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(data))
+    else:
+        terminal.show(shown)
 
 
 def show(folder: str, *, as_json: bool) -> int:
     """Print a result folder; returns the exit code of its verdict."""
     record = files.load(folder)
-    click.echo(json.dumps(stormjson.to_json(record)) if as_json else terminal.render(record))
+    _print(stormjson.to_json(record), sections(record), as_json=as_json)
     return verdict(record).exit_code
 
 

@@ -70,7 +70,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     if asked["as_json"]:
         click.echo(json.dumps(stormjson.to_json(conducted.record)))
     else:
-        click.echo(terminal.render(conducted.record))
+        terminal.show_record(conducted.record)
         if conducted.folder is not None:
             click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
     if conducted.left_behind and half == "save" and not conducted.problem:

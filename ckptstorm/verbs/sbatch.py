@@ -73,7 +73,7 @@ def _wait(script: Script, jobs: list[str]) -> int:
         submit.wait(job)
     if script.asked.shape == "sweep":
         found = scaling.scaling(script.results)
-        click.echo(terminal.render_sections(scaling.sections(found)))
+        terminal.show(scaling.sections(found))
         return max((row.exit_code for row in found.rows), default=EXIT_NOT_MET)
     (job,) = jobs
     if script.asked.shape == "split":
@@ -84,5 +84,5 @@ def _wait(script: Script, jobs: list[str]) -> int:
         submit.wait(restoring)
         job = restoring
     record = files.load(submit.result_of(script, job))
-    click.echo(terminal.render(record))
+    terminal.show_record(record)
     return verdict(record).exit_code

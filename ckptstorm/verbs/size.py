@@ -45,7 +45,7 @@ def size(folder: str, gpus: int | None, mttf: float, **asked: Any) -> int:
     if asked["as_json"]:
         click.echo(json.dumps(page.data(found, record, judged)))
     else:
-        click.echo(terminal.render_sections(page.sections(found, record, judged)), nl=False)
+        terminal.show(page.sections(found, record, judged))
     return EXIT_MET if judged.valid or judged.exit_code == EXIT_MET else EXIT_NOT_MET
 
 

@@ -104,7 +104,10 @@ def _show(folder: str, *, as_json: bool) -> int:
     from ckptstorm.report import scaling, terminal
 
     found = scaling.scaling(folder)
-    click.echo(json.dumps(found.data()) if as_json else terminal.render_sections(scaling.sections(found)))
+    if as_json:
+        click.echo(json.dumps(found.data()))
+    else:
+        terminal.show(scaling.sections(found))
     if not as_json:
         click.echo(f"again:  ckptstorm report {shlex.quote(folder)}")
     return max(row.exit_code for row in found.rows)

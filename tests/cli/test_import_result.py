@@ -9,7 +9,7 @@ def test_a_result_is_shown_and_written(ckptstorm, place):
     """As a page, as JSON, as CSV files."""
     ended = ckptstorm("import", "result", "fio", str(PEERS["fio"]), "--csv", "tables")
     assert ended.code == 0, ended.said
-    assert ended.out.startswith("fio 3.33: ")
+    assert ended.out.startswith("2 phases of 2 runs of another tool\n\nfio 3.33: ")
     assert (place / "tables" / "latency.csv").read_text().startswith("storm_id,phase,round,kind,size_class,low_ns")
     data = ckptstorm("import", "result", "dlio", str(PEERS["dlio"]), "--json").data
     assert data[0]["phases"][1]["seconds"] > 4

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from ckptstorm.record.record import Failure, MismatchSeen
+from ckptstorm.report.sections import sections
 from ckptstorm.report.terminal import WIDTH, print_to, render
 from tests.record import synthetic
 from tests.record.synthetic import Make, with_column, with_job, with_phase
@@ -115,7 +116,7 @@ def test_a_piped_report_is_plain_and_the_same_text():
     """No escape codes when the output is no terminal."""
     made = synthetic.record()
     out = io.StringIO()
-    print_to(Console(file=out, force_terminal=False), made)
+    print_to(Console(file=out, force_terminal=False), sections(made))
     assert out.getvalue() == render(made)
     assert "\x1b" not in out.getvalue()
 
@@ -124,11 +125,11 @@ def test_colour_never_carries_the_meaning(monkeypatch):
     """In a terminal the same words are coloured; with NO_COLOR they are not."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
-    print_to(Console(file=out, force_terminal=True, color_system="standard", width=80), synthetic.record())
+    print_to(Console(file=out, force_terminal=True, color_system="standard", width=80), sections(synthetic.record()))
     assert "\x1b[1;32mVALID" in out.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     out = io.StringIO()
-    print_to(Console(file=out, force_terminal=True, width=80), synthetic.record())
+    print_to(Console(file=out, force_terminal=True, width=80), sections(synthetic.record()))
     assert "32m" not in out.getvalue()
 
 
@@ -136,7 +137,7 @@ def test_names_cannot_send_control_characters():
     """A host called "ESC ]0;title BEL" is shown with question marks; markup of rich is shown as it is."""
     made = with_phase(synthetic.record(), 0, failures=(replace(FAILURE, host="\x1b]0;x\x07", file="[red]a\nb"),))
     out = io.StringIO()
-    print_to(Console(file=out, force_terminal=False), made)
+    print_to(Console(file=out, force_terminal=False), sections(made))
     assert "\x1b" not in out.getvalue() and "\x07" not in out.getvalue()
     assert "[red]a?b" in out.getvalue()
 
