@@ -13,6 +13,7 @@ from typing import Any
 
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.failure import Failure
+from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import settings, stormjson
 from ckptstorm.record.record import MismatchSeen, Node, PhaseRecord, StormRecord
 from ckptstorm.record.tomltext import tables
@@ -23,6 +24,7 @@ _KEPT_OF_MOUNT = ("type", "block_size_bytes", "size_bytes", "free_bytes")
 _KEPT_OF_ALLOCATION = ("scheduler", "ranks_per_node", "tasks_per_node", "cpus_per_node", "gpus_per_node", "mpi")
 #: A mount option without an address or a name in it: a word, or a number with its unit.
 _PLAIN_OPTION = re.compile(r"[a-z][a-z0-9_]*(=[0-9]+[kKmMgG]?)?\Z")
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){3,7}\b")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _DIRECTORY, _SOURCE, _MOUNT = "/directory-under-test", "mount-source", "/mount"
 
@@ -40,9 +42,9 @@ def anonymous(record: StormRecord) -> StormRecord:
         record,
         job=job,
         job_text=f"# An anonymous copy: the resolved job, without the words of who wrote it.\n\n{tables(job)}",
-        environment=_environment(record.environment),
+        environment=_environment(record.environment, words),
         nodes=tuple(Node(_node_name(index), node.rank_count) for index, node in enumerate(record.nodes)),
-        phases=tuple(_phase(phase, words) for phase in record.phases),
+        phases=tuple(_phase(phase, words, _sources(record)) for phase in record.phases),
         ended_because=_without(record.ended_because, words),
     )
     said = "\n".join([*_texts(stormjson.to_json(made)), made.job_text])
@@ -125,14 +127,16 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _environment(environment: dict[str, Any]) -> dict[str, Any]:
+def _environment(environment: dict[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
     mount = settings.table(environment, "mount")
     options = settings.text(environment, "mount", "options").split(",")
     versions = settings.table(environment, "versions")
     kept = {name: environment[name] for name in _KEPT if name in environment}
     plain = {name: found[0] for name in versions if (found := _VERSION.search(str(versions[name])))}
     allocation = settings.table(environment, "allocation")
+    kept |= {"waits": _cleaned(environment["waits"], words)} if "waits" in environment else {}
     return kept | {
+        "file_system": _file_system(settings.table(environment, "file_system")),
         "mount": {name: mount[name] for name in _KEPT_OF_MOUNT if name in mount}
         | {
             "source": _SOURCE,
@@ -146,9 +150,37 @@ def _environment(environment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _phase(phase: PhaseRecord, words: Mapping[str, str]) -> PhaseRecord:
+def _file_system(facts: dict[str, Any]) -> dict[str, Any]:
+    """Which one it is, and how large its targets are; their names are numbers."""
+    listed = facts.get("targets")
+    targets = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list | tuple) else []
+    return {name: facts[name] for name in ("adapter", "title") if name in facts} | {
+        "targets": [
+            {"name": f"target-{index}"} | {key: each[key] for key in ("size_bytes", "free_bytes") if key in each}
+            for index, each in enumerate(targets, 1)
+        ]
+    }
+
+
+def _sources(record: StormRecord) -> dict[str, str]:
+    """What was counted, numbered: a source's own name may hold an address or a device."""
+    found = dict.fromkeys(each.source for phase in record.phases for each in phase.traffic)
+    return {source: f"source-{index}" for index, source in enumerate(found, 1)}
+
+
+def _traffic(traffic: Traffic, words: Mapping[str, str], sources: Mapping[str, str]) -> Traffic:
+    """Counters keep their values; names that become alike are told apart by a number."""
+    values: dict[str, int] = {}
+    for name, value in traffic.values.items():
+        cleaned = _ADDRESS.sub("address", _without(name, words))
+        values[cleaned if cleaned not in values else f"{cleaned} {len(values)}"] = value
+    return replace(traffic, source=sources[traffic.source], host=_without(traffic.host, words), values=values)
+
+
+def _phase(phase: PhaseRecord, words: Mapping[str, str], sources: Mapping[str, str]) -> PhaseRecord:
     return replace(
         phase,
+        traffic=tuple(_traffic(each, words, sources) for each in phase.traffic),
         failures=tuple(_failure(each, words) for each in phase.failures),
         mismatches=tuple(
             MismatchSeen(each.rank, _without(each.host, words), _without(each.sentence, words))

@@ -11,6 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.job import to_builtins
 from ckptstorm.jobfile import decode
 from ckptstorm.measure.failure import Failure
+from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import files, stormjson
 from ckptstorm.record.record import MismatchSeen, StormRecord
 from ckptstorm.report.anonymous import anonymous
@@ -28,7 +29,8 @@ def _record() -> StormRecord:
     nodes = tuple(replace(node, host=f"{node.host}.cluster.example") for node in made.nodes)
     failure = Failure("ENOSPC", "write", 3, nodes[1].host, "step-1/__3_0.distcp", 4096, 5)
     seen = MismatchSeen(1, nodes[0].host, "/scratch/proj42/alice/x/step-1/__1_0.distcp at offset 4096 on gpu000")
-    made = with_phase(made, 0, failures=(failure,), mismatches=(seen,))
+    counted = Traffic("mgs@o2ib:zephyr", "servers", nodes[0].host, 0, 9, 1, 2, {"10.1.2.3:9422 reads": 3, "alien": 4})
+    made = with_phase(made, 0, failures=(failure,), mismatches=(seen,), traffic=(counted,))
     environment = made.environment | {
         "mount": {"type": "lustre", "path": "/scratch", "source": "mgs@o2ib:/proj42", "size_bytes": 1 << 50,
                   "options": "rw,flock,addr=10.1.2.3,wsize=1048576"},
@@ -37,6 +39,8 @@ def _record() -> StormRecord:
         "versions": {"ckptstorm": "0.1.0", "linux": "6.1.0-zephyr", "mpi": "MPICH 4.3 built by alice"},
         "allocation": {"account": "proj42", "partition": "zephyr", "ranks_per_node": "2(x2)"},
         "a fact of later": "alice",
+        "waits": [{"rank": 3, "host": "gpu001.cluster.example", "op": "write of /scratch/proj42/alice/x/step-1/a"}],
+        "file_system": {"adapter": "lustre", "server": "10.1.2.3", "targets": [{"name": "zephyr-1", "size_bytes": 9}]},
     }  # fmt: skip
     job = made.job | {"load": [{"kind": "random", "name": "of alice"[:2], "directory": "/home/alice/data"}]}
     return replace(
@@ -75,6 +79,11 @@ def test_the_numbers_are_whole(tmp_path):
     assert [p["seconds"] for p in old_json["phases"]] == [p["seconds"] for p in new_json["phases"]]
     assert old_json["verdict"]["exit_code"] == new_json["verdict"]["exit_code"]
     assert new_json["environment"]["mount"]["size_bytes"] == 1 << 50
+    assert new_json["environment"]["file_system"]["targets"] == [{"name": "target-1", "size_bytes": 9}]
+    counted = after.phases[0].traffic[0]
+    assert (counted.source, counted.host, counted.values) == (
+        "source-1", "node-0001", {"address:9422 reads": 3, "alien": 4},
+    )  # fmt: skip
 
 
 def test_the_job_can_be_run_again():
