@@ -15,7 +15,7 @@ from ckptstorm.units import count_text, rate_text, time_text
 
 _TONES: dict[Word, Tone] = {"better": "good", "worse": "bad", "same": "plain", "cannot tell": "doubt"}
 #: Short names of what storm.json calls otherwise; the report's own words.
-_NAMES = {
+NAMES = {
     "seconds": "T",
     "committed_seconds": "committed",
     "first_done_s": "first done",
@@ -40,8 +40,8 @@ def sections(comparison: Comparison, fail_above: float | None = None) -> tuple[S
 
 def series_sections(found: Series, fail_above: float | None = None) -> tuple[Section, ...]:
     """Many storms against a baseline: the drift, each storm in a line, and the newest one in full."""
-    newest = found.comparisons[-1]
-    return (_drift_section(found), _storms(found), *sections(newest, fail_above))
+    first, *others = sections(found.comparisons[-1], fail_above)
+    return (_drift_section(found), _storms(found), Section("The newest storm", first.blocks), *others)
 
 
 def data(comparison: Comparison) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _headline(comparison: Comparison, fail_above: float | None) -> Section:
 
 
 def _sentence(change: Change) -> Block:
-    what = f"{change.phase.word} {_NAMES.get(change.name, change.name)}"
+    what = f"{change.phase.word} {NAMES.get(change.name, change.name)}"
     told = f"{_value(change, change.before)} before, {_value(change, change.after)} after"
     if change.interval is None:
         return Fact(change.phase.word, f"cannot tell whether {what} changed ({told}): {change.because}", "doubt")
@@ -149,7 +149,7 @@ def _phase(comparison: Comparison, phase: Phase) -> Section:
 def _row(change: Change) -> tuple[str, ...]:
     interval = change.interval
     return (
-        _NAMES.get(change.name, change.name),
+        NAMES.get(change.name, change.name),
         _value(change, change.before),
         _value(change, change.after),
         _percent(interval.change) if interval else "-",
@@ -187,7 +187,7 @@ def _drift_section(found: Series) -> Section:
 
 
 def _drift_words(drift: Drift) -> str:
-    what = f"{_percent(drift.total)} in {_NAMES.get(drift.name, drift.name)} from the first to the last"
+    what = f"{_percent(drift.total)} in {NAMES.get(drift.name, drift.name)} from the first to the last"
     if drift.chance is None or drift.because:
         return f"cannot tell ({what}): {drift.because}"
     if drift.word == "same":

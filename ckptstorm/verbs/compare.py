@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from ckptstorm.report import compared, terminal
 from ckptstorm.report.compare import SAME_WITHIN, Comparison
 from ckptstorm.report.compare import compare as set_against
 from ckptstorm.report.drift import Series, series
+from ckptstorm.report.html import page
 from ckptstorm.verbs import options
 from ckptstorm.verbs.kinds import percent
 
@@ -26,6 +28,7 @@ from ckptstorm.verbs.kinds import percent
 @click.option("--anyway", is_flag=True, help="Compare unlike storms in what is alike.")
 @click.option("--fail-above", type=percent, help="Exit with 1 when a time is worse by more than this, such as 5%.")
 @click.option("--same-within", type=percent, help="A change within this is none; 5%, or --fail-above if that is less.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page for a browser.")
 @options.JSON
 def compare(folders: tuple[str, ...], baseline: str | None, **asked: Any) -> int:
     """Set storms against each other: `compare BEFORE AFTER`, or many with --baseline.
@@ -33,6 +36,8 @@ def compare(folders: tuple[str, ...], baseline: str | None, **asked: Any) -> int
     Only storms of one job on one world are compared. For each number: the change, its bootstrap interval over rounds,
     and better, worse, same or cannot tell.
     """
+    if asked["html"] is not None:
+        page.require()
     before, afters = _sides(folders, baseline)
     fail_above = asked["fail_above"]
     same_within = asked["same_within"]
@@ -43,6 +48,8 @@ def compare(folders: tuple[str, ...], baseline: str | None, **asked: Any) -> int
     )
     many = series(comparisons) if len(comparisons) > 1 else None
     _print(comparisons[-1], many, asked)
+    if asked["html"] is not None:
+        _write_page(comparisons[-1], many, asked)
     return EXIT_NOT_MET if fail_above is not None and _has_failed(comparisons[-1], many, fail_above) else EXIT_MET
 
 
@@ -65,8 +72,17 @@ def _print(newest: Comparison, many: Series | None, asked: dict[str, Any]) -> No
         click.echo(json.dumps(compared.data(newest) if many is None else compared.series_data(many)))
         return
     gate = asked["fail_above"]
-    page = compared.sections(newest, gate) if many is None else compared.series_sections(many, gate)
-    click.echo(terminal.render_sections(page), nl=False)
+    shown = compared.sections(newest, gate) if many is None else compared.series_sections(many, gate)
+    terminal.show(shown)
+
+
+def _write_page(newest: Comparison, many: Series | None, asked: dict[str, Any]) -> None:
+    from ckptstorm.report.html import comparison
+
+    gate = asked["fail_above"]
+    made = comparison.page(newest, gate) if many is None else comparison.series_page(many, gate)
+    page.write(page.render(made), asked["html"])
+    click.echo(f"written: {asked['html']}", err=True)
 
 
 def _has_failed(newest: Comparison, many: Series | None, fail_above: float) -> bool:

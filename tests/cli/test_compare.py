@@ -85,6 +85,18 @@ def test_a_baseline_takes_many(storms):
     assert "3 storms are too few" in text
 
 
+def test_a_page_is_written(storms):
+    """Beside the words on the terminal; another file of that name is left alone."""
+    ended = _ckptstorm(storms, "compare", "storm-before", "storm-slower", "--html", "page.html")
+    assert ended.code == 0, ended.said
+    assert ended.out.startswith("WORSE\n")
+    assert "Changes and their intervals" in (storms / "page.html").read_text()
+    (storms / "mine.html").write_text("mine")
+    ended = _ckptstorm(storms, "compare", "storm-before", "storm-slower", "--html", "mine.html")
+    assert ended.code == 2
+    assert (storms / "mine.html").read_text() == "mine"
+
+
 def test_what_is_no_comparison_is_refused(storms):
     """One storm, three without a baseline, no folder, another job: exit code 2 and what to do."""
     assert "one storm was named" in _ckptstorm(storms, "compare", "storm-before").err
