@@ -189,14 +189,14 @@ def _decode_unit(target: type, value: Any) -> Any:
 def _value_sentence(error: str, data: Mapping[str, Any], origin: str) -> tuple[str, str]:
     match = _AT.search(error)
     path = [name or f"[{index}]" for name, index in _STEP.findall(match["path"])] if match else []
-    reason = _in_toml_words(_AT.sub("", error))
+    reason = in_toml_words(_AT.sub("", error))
     if not path:
         return f"{origin}: {reason}", ""
     field_type, value = _follow(path, data)
     head = 2 if path[:2] == ["restore", "parallel"] else 1
     key = f"[{'.'.join(path[:head])}] {' '.join(path[head:])}".strip().replace("[fault] [", "[[fault]] entry [")
     says = describe(field_type)
-    shown = "" if value is _NOTHING else f" = {_short(value)}"
+    shown = "" if value is _NOTHING else f" = {short(value)}"
     return f"{origin}: {key}{shown}: {reason}", f"allowed: {says}" if says else ""
 
 
@@ -276,14 +276,16 @@ def _check_faults(job: Job, origin: str) -> None:
             raise JobError(f"{where} round = {fault.round}: the job has only {job.storm.rounds} measured rounds")
 
 
-def _in_toml_words(reason: str) -> str:
+def in_toml_words(reason: str) -> str:
     """msgspec speaks of JSON's types; a job file is TOML."""
     reason = re.sub(r"invalid enum value '.*'", "not one of these", _lower_first(reason))
     words = {"object": "a table", "array": "a list", "int": "a whole number", "float": "a number", "str": "a text"}
+    words["bool"] = "true or false"
     return re.sub(r"`(\w+)( \|[^`]*|[^`]*)`", lambda match: words.get(match[1], match[1]) + match[2], reason)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value of a job as it stands in a sentence."""
     text = repr(value) if not isinstance(value, str) else f'"{value}"'
     text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= 60 else text[:57] + "…"

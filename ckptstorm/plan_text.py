@@ -44,6 +44,7 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
         sums = totals(job, world, facts)
         largest = largest_op_bytes(job, world, sums, facts)
         data = asdict(sums) | {"read_multiplier": sums.read_multiplier, "largest_op_bytes": largest}
+        data |= {"data_read_multiplier": sums.data_read_multiplier}
         return Described(_world_text(job, world, sums, largest), data)
     if rank >= world.rank_count:
         raise JobError(f"--rank {rank}: there are ranks 0 to {world.rank_count - 1}")
@@ -72,6 +73,7 @@ def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
         f" most {bytes_text(sums.bytes_per_rank_most)}",
         f"records      {sums.record_count:,} ({sums.tensor_count:,} tensors)",
         f"restore      reads {bytes_text(sums.restore.data_bytes)}: {sums.read_multiplier:.3g} times the checkpoint",
+        *([f"{'':{_COLUMN}} {_without_metadata(sums)}"] if sums.metadata_read_bytes else []),
         f"buffers      {bytes_text(memory)} a node: {per_node} ranks, largest op {bytes_text(largest)}",
         *textwrap.wrap(_collectives(sums), 80, initial_indent="collectives  ", subsequent_indent=" " * 13),
         "",
@@ -79,13 +81,17 @@ def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:
         *_counts("data ops", sums.save.data_by_size, sums.restore.data_by_size),
         *_counts("other ops", _others(sums.save.by_kind), _others(sums.restore.by_kind)),
     ]
-    if note := restore_note(job, world):
-        lines += ["", *textwrap.wrap(note, 80)]
+    for note in (*sums.notes, restore_note(job, world)):
+        lines += ["", *textwrap.wrap(note, 80)] if note else []
     if job.io.coalesce or job.io.direct or job.io.threads > 1:
         lines += ["", "ops as the framework makes them; [io] reshapes them: see a rank's with --rank 0"]
     if not sums.is_restore_exact:
         lines += ["", "restore ops: one rank of each class of equal shards counts for all of its class"]
     return "\n".join(lines)
+
+
+def _without_metadata(sums: Totals) -> str:
+    return f"({sums.data_read_multiplier:.3g} times the data; {bytes_text(sums.metadata_read_bytes)} of it metadata)"
 
 
 def _collectives(sums: Totals) -> str:

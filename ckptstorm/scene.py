@@ -10,6 +10,7 @@ import msgspec
 
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, ParallelTable
+from ckptstorm.jobfile import describe, in_toml_words, short
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.layouts.contract import Layout, LayoutOptions, Reader, Scene
 from ckptstorm.model.parallel import ParallelSpec, World
@@ -165,10 +166,11 @@ def _options(name: str, kind: type[LayoutOptions], given: dict[str, Any]) -> Lay
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         problem, _, where = str(error).partition(" - at ")
-        key = where.strip("`$.")
+        key = where.strip("`$.").split("[")[0]
+        takes = describe(next(field.type for field in msgspec.structs.fields(kind) if field.encode_name == key))
         raise JobError(
-            f'[layout] {key} = {given.get(key)!r} is not what layout "{name}" takes: {problem}',
-            "see docs/job.md for the options of each layout",
+            f'[layout] {key} = {short(given.get(key))} is not what layout "{name}" takes: {in_toml_words(problem)}',
+            f"allowed: {takes}" if takes else "see docs/job.md for the options of each layout",
         ) from error
 
 

@@ -67,6 +67,8 @@ class Totals:
         data_bytes: data files together.
         commit_bytes: what the commit writes besides (`.metadata`).
         collective_count: meets in save and restore, by "kind: why".
+        metadata_read_bytes: what the restore reads of files that the commit wrote, and not of data.
+        notes: in what the checkpoint is not the framework's, by the job's own wish.
     """
 
     rank_count: int
@@ -83,11 +85,18 @@ class Totals:
     data_bytes: int
     commit_bytes: int
     collective_count: dict[str, int]
+    metadata_read_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def read_multiplier(self) -> float:
-        """Bytes that the restore reads, for each byte of the checkpoint on disk."""
+        """Bytes that the restore reads, for each byte of the checkpoint on disk, metadata included."""
         return self.restore.data_bytes / (self.data_bytes + self.commit_bytes)
+
+    @property
+    def data_read_multiplier(self) -> float:
+        """The same of data files alone."""
+        return (self.restore.data_bytes - self.metadata_read_bytes) / max(self.data_bytes, 1)
 
 
 def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
@@ -109,6 +118,7 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
     is_exact = restore_rank_count <= EXACT_RESTORE_RANKS
     classes = tuple((rank, 1) for rank in range(restore_rank_count)) if is_exact else reader.restore_classes()
     steps = (*layout.save(0), *reader.restore(0))
+    restore = _restore_counts(reader, classes, facts, _commit_names(layout))
     return Totals(
         rank_count=len(census.file_bytes),
         restore_rank_count=restore_rank_count,
@@ -116,7 +126,7 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
         tensor_count=sum(record.tensor_count * count for record, count in census.records.items()),
         record_count=sum(census.records.values()),
         save=save,
-        restore=_restore_ops(reader, classes, facts),
+        restore=restore.result(),
         is_restore_exact=is_exact,
         bytes_per_rank_least=int(sizes[0]),
         bytes_per_rank_median=int(sizes[len(sizes) // 2]),
@@ -124,13 +134,16 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
         data_bytes=int(sizes.sum()),
         commit_bytes=census.commit_bytes,
         collective_count=dict(Counter(f"{step.kind}: {step.why}" for step in steps if isinstance(step, Meet))),
+        metadata_read_bytes=restore.metadata_bytes,
+        notes=census.notes,
     )
 
 
 class _Counts:
     """Sums of op tables, each standing for a number of ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, metadata_names: frozenset[str] = frozenset()) -> None:
+        self._metadata_names, self.metadata_bytes = metadata_names, 0
         self.by_kind: Counter[str] = Counter()
         self.by_class = np.zeros(len(SIZE_CLASS_NAMES), dtype=np.int64)
         self.data_bytes = self.largest_op_bytes = 0
@@ -139,7 +152,11 @@ class _Counts:
         kinds, counts = np.unique(program.ops["kind"], return_counts=True)
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
             self.by_kind[Kind(kind).word] += count * rank_count
-        moved = program.expected_bytes()[np.isin(program.ops["kind"], DATA)]
+        is_data = np.isin(program.ops["kind"], DATA)
+        moved = program.expected_bytes()[is_data]
+        names = [index for index, path in enumerate(program.paths) if path.name in self._metadata_names]
+        if names:
+            self.metadata_bytes += int(moved[np.isin(program.ops["file"][is_data], names)].sum()) * rank_count
         self.by_class += np.bincount(size_class(moved), minlength=len(self.by_class)) * rank_count
         self.data_bytes += int(moved.sum()) * rank_count
         asked = program.ops["length_bytes"][np.isin(program.ops["kind"], DATA)]
@@ -192,15 +209,24 @@ def _padding_count(layout: Layout, facts: Facts) -> int:
     return count
 
 
-def _restore_ops(reader: Reader, classes: Iterable[tuple[int, int]], facts: Facts) -> OpTotals:
-    counts = _Counts()
+def _commit_names(layout: Layout) -> frozenset[str]:
+    """Files that only the commit writes, by their final names."""
+    commits = (run for run in _runs(layout.save(0)) if run.part == "commit")
+    drafts = (item for run in commits for draft in run.drafts for item in draft)
+    return frozenset(item.path.content_name for item in drafts if isinstance(item, WriteFile))
+
+
+def _restore_counts(
+    reader: Reader, classes: Iterable[tuple[int, int]], facts: Facts, metadata_names: frozenset[str]
+) -> _Counts:
+    counts = _Counts(metadata_names)
     # `.metadata` is one and the same value in every rank's steps, and may be gigabytes of frames.
     shared: dict[int, tuple[Draft, Program]] = {}
     for rank, rank_count in classes:
         for run in _runs(reader.restore(rank)):
             for draft in run.drafts:
                 counts.add_program(_lowered_once(draft, facts, shared), rank_count)
-    return counts.result()
+    return counts
 
 
 def _lowered_once(draft: Draft, facts: Facts, shared: dict[int, tuple[Draft, Program]]) -> Program:

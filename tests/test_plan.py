@@ -104,7 +104,7 @@ def test_refused(sentence):
     """What cannot be is refused with its key, its value and a next step."""
     with pytest.raises(JobError) as caught:
         check_plan(REFUSED[sentence], World(8))
-    assert sentence.replace('"random"', "'random'") in str(caught.value)
+    assert sentence in str(caught.value)
     assert caught.value.hint
 
 

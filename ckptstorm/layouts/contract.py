@@ -57,6 +57,7 @@ class Census:
         file_count: data files.
         commit_bytes: files that only the commit writes.
         commit_files: how many of them.
+        notes: in what the checkpoint is not the framework's, by the job's own wish.
     """
 
     records: Mapping[Record, int]
@@ -64,6 +65,7 @@ class Census:
     file_count: int
     commit_bytes: int = 0
     commit_files: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class Reader(Protocol):

@@ -24,8 +24,10 @@ from ckptstorm.layouts.dcp_files import Files, FilesByTensor, FilesByThread
 from ckptstorm.layouts.dcp_items import Items
 from ckptstorm.layouts.dcp_restore import DcpRestore, file_name
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
+from ckptstorm.layouts.options import size_option
 from ckptstorm.program import STEP, Kind, Path
 from ckptstorm.steps import Call, Draft, Meet, Run, Step, WriteFile
+from ckptstorm.units import bytes_text
 
 Int64s = NDArray[np.int64]
 
@@ -45,6 +47,8 @@ class DcpOptions(LayoutOptions, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     #: `single_file_per_rank=False`: a file for each tensor and blob.
     file_per_tensor: bool = False
+    #: `.metadata` is made no larger than this; 0: as large as DCP makes it (gigabytes, in large worlds).
+    metadata_cap: str | int = 0
 
 
 class DcpLayout:
@@ -55,6 +59,7 @@ class DcpLayout:
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._options = scene, options
         self._items = Items(scene.model, scene.rank_count, options.order, replica_count(scene))
+        self._cap_bytes = size_option("metadata_cap", options.metadata_cap) if options.metadata_cap else 0
 
     @cached_property
     def _own(self) -> DcpRestore:
@@ -140,12 +145,25 @@ class DcpLayout:
             file_count=int(self._files.counts().sum()),
             commit_bytes=self.metadata_bytes,
             commit_files=1,
+            notes=self.notes,
         )
 
     @cached_property
     def metadata_bytes(self) -> int:
-        """Size of `.metadata`."""
-        return dcp_census.metadata_bytes(self._items)
+        """Size of `.metadata`: DCP's own, or the cap."""
+        whole = dcp_census.metadata_bytes(self._items)
+        return min(whole, self._cap_bytes) if self._cap_bytes else whole
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That `.metadata` is not what DCP would make of it."""
+        whole = dcp_census.metadata_bytes(self._items)
+        if whole <= self.metadata_bytes:
+            return ()
+        return (
+            f".metadata is {bytes_text(self.metadata_bytes)} by [layout] metadata_cap; PyTorch would write and every"
+            f" rank would read {bytes_text(whole)}",
+        )
 
     def _metadata(self) -> Path:
         return Path(STEP, ".metadata", 0, self.metadata_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptstorm.errors import JobError
+from ckptstorm.jobfile import short
 from ckptstorm.units import parse_bytes
 
 
@@ -16,7 +17,7 @@ def size_option(key: str, value: str | int) -> int:
     try:
         size = int(parse_bytes(value))
     except ValueError as error:
-        raise JobError(f"[layout] {key} = {value!r}: {error}", hint) from None
+        raise JobError(f"[layout] {key} = {short(value)}: {error}", hint) from None
     if size == 0:
-        raise JobError(f"[layout] {key} = {value!r} is no size", hint)
+        raise JobError(f"[layout] {key} = {short(value)} is no size", hint)
     return size

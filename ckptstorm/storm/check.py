@@ -96,6 +96,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     findings = (
         _finding("directory", lambda: _directory(directory)),
         _finding("results", lambda: _results(directory, results)),
+        *(Finding("layout", "warning", note) for note in sums.notes),
         _space(job, sums, mount),
         _inodes(job, sums, mount),
         _names(mount),

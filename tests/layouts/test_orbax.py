@@ -183,7 +183,7 @@ def test_every_byte_comes_back(model, tmp_path):
     [
         ({"data_files": 0}, r"data_files = 0 is not what layout \"orbax\" takes"),
         ({"index_rounds": -1}, r"index_rounds = -1 is not what layout \"orbax\" takes"),
-        ({"write_size": "much"}, r"write_size = 'much': expected a size"),
+        ({"write_size": "much"}, r'write_size = "much": expected a size'),
     ],
 )
 def test_refuses_what_is_too_little(options, says):
