@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERBS = {
     "run": Entry("ckptstorm.verbs.run:run", "Run a storm: a job file, or the name of one of `list jobs`."),
     "plan": Entry("ckptstorm.verbs.plan:plan", "What a storm would write and read, without a disk."),
-    "check": Entry("ckptstorm.verbs.check:check", "Would this storm run here? Nothing is written."),
+    "check": Entry("ckptstorm.verbs.check:check", "Would this storm run here, on every node?"),
     "sbatch": Entry("ckptstorm.verbs.sbatch:sbatch", "A batch script for a job on a site; submit it, wait for it."),
     "sweep": Entry("ckptstorm.verbs.sweep:sweep", "The same storm at several sizes, inside one allocation."),
     "report": Entry("ckptstorm.verbs.report:report", "Show a result folder."),
@@ -30,7 +30,7 @@ VERBS = {
     "export": Entry("ckptstorm.verbs.export:export", "In another form: tables, traces, metrics, a copy for strangers."),
     "import": Entry("ckptstorm.verbs.importing:import_", "What other tools wrote, as ours."),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
-    "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, jobs."),
+    "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, file systems, jobs."),
 }
 
 

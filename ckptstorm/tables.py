@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ckptstorm.engines import ENGINES, missing
+from ckptstorm.filesystems import FILE_SYSTEMS
 from ckptstorm.jobfile import shipped_jobs
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.model.zoo import MODELS
-from ckptstorm.storm.check import Finding, Preflight
+from ckptstorm.storm.check import Preflight
+from ckptstorm.storm.findings import Finding
 
 _WIDTH = 80
 Row = dict[str, str]
@@ -32,6 +34,10 @@ def _models() -> list[Row]:
     return [{"name": name, "purpose": entry.purpose, "source": entry.source} for name, entry in MODELS.items()]
 
 
+def _file_systems() -> list[Row]:
+    return [{"name": name, "purpose": entry.purpose} for name, entry in FILE_SYSTEMS.items()]
+
+
 def _jobs() -> list[Row]:
     return [{"name": path.stem, "purpose": _question(path.read_text(encoding="utf-8"))} for path in shipped_jobs()]
 
@@ -51,6 +57,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "engines": _engines,
     "layouts": _layouts,
     "models": _models,
+    "filesystems": _file_systems,
     "jobs": _jobs,
 }
 

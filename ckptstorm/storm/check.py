@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from ckptstorm.reshaping import ALIGNMENT_BYTES, misaligned
 from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
 from ckptstorm.storm.engine_check import check_engine
+from ckptstorm.storm.findings import Finding
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
 from ckptstorm.storm.staging import check_staging, host_bytes
 from ckptstorm.storm.striping import check_stripe
@@ -32,23 +32,6 @@ _RANK_BYTES = 64 << 20
 _BUFFERS_PER_OP = 2
 #: The longest name that a layout makes below the step directory is far below this; refused when the mount takes less.
 _NAME_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at.
-
-    Attributes:
-        subject: what ("space").
-        state: how it is.
-        sentence: the figures.
-        hint: what to do when it is not fine.
-    """
-
-    subject: str
-    state: Literal["fine", "warning", "stops"]
-    sentence: str
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +83,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         _space(job, sums, mount),
         _inodes(job, sums, mount),
         _names(mount),
-        _memory(job, world, largest_op_bytes(job, world, sums, facts)),
+        _memory(world, memory_bytes(job, world, sums, facts)),
         _file_system(job, mount),
         _finding("stripe", lambda: check_stripe(job, adapter)),
         Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
@@ -250,9 +233,14 @@ def buffer_bytes(job: Job, largest_bytes: int) -> int:
     return _BUFFERS_PER_OP * largest_bytes * job.io.queue_depth * job.io.threads
 
 
-def _memory(job: Job, world: World, largest_bytes: int) -> Finding:
+def memory_bytes(job: Job, world: World, sums: Totals, facts: Facts) -> int:
+    """What the ranks of the fullest node need together."""
+    largest = largest_op_bytes(job, world, sums, facts)
+    return world.most_ranks_per_node * (_RANK_BYTES + buffer_bytes(job, largest) + host_bytes(job))
+
+
+def _memory(world: World, need: int) -> Finding:
     ranks = world.most_ranks_per_node
-    need = ranks * (_RANK_BYTES + buffer_bytes(job, largest_bytes) + host_bytes(job))
     available = _available_bytes()
     sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
     if need > available:

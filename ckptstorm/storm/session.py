@@ -16,7 +16,7 @@ from ckptstorm.engines import ENGINES
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.filesystems.mount import differs, mount_of
 from ckptstorm.layouts import LAYOUTS
-from ckptstorm.storm import ground
+from ckptstorm.storm import ground, probes
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.deputy import look_after_rank_0
 from ckptstorm.storm.orders import Ending, Orders
@@ -49,6 +49,9 @@ def serve(cluster: Cluster) -> int:
             return int(message["exit_code"])
         if "tell" in message:
             stations(cluster)
+            continue
+        if "survey" in message:
+            probes.answer(cluster, message["survey"])
             continue
         if "part" in message:  # a smaller world: those outside wait for the next message to all
             part = cluster.part(chosen(cluster, **message["part"]))
