@@ -44,6 +44,7 @@ class StormTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stagger: Stagger = Stagger("0s")  # turns that nodes or ranks take on purpose, in saves and restores
     staging: Bytes = Bytes(0)  # asynchronous saves: host memory of a rank that shards are copied into; 0: none
     step: Duration = Duration(NS_PER_S)  # a training step, simulated while a staged save drains
+    visibility: bool = True  # after each commit one rank of every node looks until it sees the new checkpoint
     timeout: Duration = Duration(600 * NS_PER_S)  # longest time without progress of a rank; then it is named
     on_timeout: Literal["stop", "wait"] = "stop"  # what then; wait: named again and again, and waited for
     on_error: Literal["stop", "continue"] = "stop"  # after a round in which the storage failed

@@ -12,6 +12,7 @@
     /timelines        one row a phase that has a timeline: which rows of /timeline are its own
     /timeline         bytes and ops by node and short stretch of time: measure/timeline.py
     /clocks           one row a phase and clock that is not rank 0's: measure/clocks.py
+    /visibility       one row a save and node, where there are several: measure/visibility.py
     /node_of_rank
 
 Metadata carry the checksums of HDF5's newer format, data those of its fletcher32 filter.
@@ -34,7 +35,7 @@ from ckptstorm.measure.histogram import BUCKET_COUNT
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
 from ckptstorm.measure.timeline import BIN_DTYPE
-from ckptstorm.record import checks, clocktable, paces, timelines
+from ckptstorm.record import checks, phasetables, timelines
 from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
 
 Table = NDArray[Any]
@@ -77,18 +78,17 @@ TABLES = {
     "phases": TableShape(PHASES_DTYPE, 0, 1 << 20),
     "phase_rows": TableShape(PHASE_ROW_DTYPE, 0, 1 << 25),
     "kind_ns": TableShape(np.dtype("<i8"), KIND_SLOTS, 1 << 23),
-    "pace": TableShape(paces.PACES_DTYPE, 0, 1 << 25),
     "latency_keys": TableShape(KEYS_DTYPE, 0, 1 << 20),
     "latency_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
     "timelines": TableShape(timelines.TIMELINES_DTYPE, 0, 1 << 20),
     "timeline": TableShape(BIN_DTYPE, 0, 1 << 26),
-    "clocks": TableShape(clocktable.CLOCKS_DTYPE, 0, 1 << 25),
+    **{name: TableShape(dtype, 0, 1 << 25) for name, dtype in phasetables.PHASE_TABLES.items()},
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
 }
 #: Columns of "kind_ns" when there were fewer op kinds: the newer ones took no time.
 _KIND_SLOTS_LEAST = 37
 #: Tables that came later, and may be absent: nothing was gathered then.
-LATER = frozenset({"timelines", "timeline", "clocks", "pace"})
+LATER = frozenset({"timelines", "timeline", *phasetables.PHASE_TABLES})
 #: What is large and not always wanted, by what `read` and `files.load` call it.
 PARTS = {"kind_ns": ("kind_ns",), "timeline": ("timelines", "timeline")}
 #: Bytes of all tables together that a reader is ready to hold.
@@ -164,12 +164,11 @@ def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays
     if why:
         raise _damaged(path, why)
     moved_when = timelines.from_tables(tables["timelines"], tables["timeline"], len(tables["phases"]))
-    clocks = clocktable.from_table(tables["clocks"], len(tables["phases"]))
-    paced = paces.from_table(tables["pace"], len(tables["phases"]))
-    each = zip(tables["phases"], moved_when, clocks, paced, strict=True)
+    names, count = phasetables.PHASE_TABLES, len(moved_when)
+    some: dict[str, Any] = {name: phasetables.from_table(name, tables[name], count) for name in names}
     phases = tuple(
-        replace(_phase(row, tables), timeline=when, clocks=its_clocks, pace=pace)
-        for row, when, its_clocks, pace in each
+        replace(_phase(row, tables), timeline=when, **{name: parts[index] for name, parts in some.items()})
+        for index, (row, when) in enumerate(zip(tables["phases"], moved_when, strict=True))
     )
     return Arrays(phases, tuple(tables["node_of_rank"].tolist()))
 
@@ -195,12 +194,14 @@ def _tables(record: StormRecord) -> dict[str, Table]:
         "phases": _phase_table(record.phases),
         "phase_rows": _stack([phase.rows for phase in record.phases], "phase_rows"),
         "kind_ns": _stack(kinds, "kind_ns"),
-        "pace": paces.to_table([phase.pace for phase in record.phases]),
         "latency_keys": _stack([_keys(latency) for latency in latencies], "latency_keys"),
         "latency_counts": _stack([latency.counts for latency in latencies], "latency_counts"),
         "timelines": moved_when,
         "timeline": bins,
-        "clocks": clocktable.to_table([phase.clocks for phase in record.phases]),
+        **{
+            name: phasetables.to_table(name, [getattr(phase, name) for phase in record.phases])
+            for name in phasetables.PHASE_TABLES
+        },
         "node_of_rank": np.array(record.node_of_rank, dtype="<i4"),
     }
 

@@ -11,7 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.latency import ALL_KEYS, LatencyKey
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
-from ckptstorm.record import clocktable, paces, timelines
+from ckptstorm.record import phasetables, timelines
 from ckptstorm.record.record import SCHEMA
 from ckptstorm.units import TIME_LIMIT_NS
 
@@ -22,7 +22,7 @@ _SUM_LIMIT = float(1 << 62)
 #: Columns that may be below zero: -1 says that it did not happen, and corrected clocks start a little early.
 _SIGNED = frozenset(
     {"release_ns", "first_op_ns", "durable_ns", "committed_ns", "done_ns", "round", "drain_ns", "kind_first",
-     "size_class", "resident_share", "offset_ns", "drift_ns"}
+     "size_class", "resident_share", "offset_ns", "drift_ns", "pointer_ns", "handle_ns", "step_ns"}
 )  # fmt: skip
 #: Columns that nobody adds up: two nodes that were started a year apart have clocks a year apart.
 _NEVER_SUMMED = frozenset({"offset_ns"})
@@ -61,10 +61,9 @@ def impossible(tables: dict[str, Table], node_count: int) -> str:
         _impossible_numbers(tables)
         or _impossible_ranges(tables)
         or _impossible_keys(tables)
-        or paces.impossible(tables["pace"], tables["phases"])
         or _impossible_ranks(tables, node_count)
         or timelines.impossible(tables["timelines"], tables["timeline"], len(tables["phases"]), node_count)
-        or clocktable.impossible(tables["clocks"], len(tables["phases"]), len(tables["node_of_rank"]))
+        or phasetables.impossible(tables, node_count)
     )
 
 

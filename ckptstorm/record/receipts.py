@@ -13,8 +13,10 @@ import numpy as np
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure.clocks import no_clocks
 from ckptstorm.measure.rows import STATE_SYNC_DUE, STATE_SYNCED, Phase
+from ckptstorm.measure.visibility import NEVER, NOTHING, not_looked_at
 from ckptstorm.record import settings
 from ckptstorm.record.record import PhaseRecord, Receipt, StormRecord
+from ckptstorm.record.stragglers import host_of
 from ckptstorm.record.summary import PhaseSummary, summarize
 from ckptstorm.record.wire import shortest
 from ckptstorm.record.words import counted, percent, some
@@ -24,6 +26,13 @@ from ckptstorm.units import bytes_text, time_text
 SELF_WAIT_SHARE = 0.05
 #: Up to this share of the bytes in page caches a restore counts as cold: it moves bandwidth by as much.
 COLD_RESIDENT_SHARE = 0.01
+
+#: Column of the visibility rows: what was looked at.
+_WAYS = {
+    "pointer_ns": "the pointer, looked up anew,",
+    "handle_ns": "it through a handle held since before the save",
+    "step_ns": "the files of the step, complete,",
+}
 
 Summaries = tuple[PhaseSummary, ...]
 
@@ -47,7 +56,7 @@ def invalidates(name: str, receipt: Receipt, allow: frozenset[str]) -> bool:
         return receipt.state == "warm" and not allow & {"warm", "tmpfs"}
     if name == "self":
         return receipt.state == "client_bound"
-    return name in ("durable", "verified", "direct") and receipt.state == "no"
+    return name in ("durable", "verified", "direct", "visible") and receipt.state == "no"
 
 
 def _durable(record: StormRecord, _: Summaries) -> Receipt:
@@ -154,6 +163,25 @@ def _self(record: StormRecord, summaries: Summaries) -> Receipt:
     return Receipt("ok", f"no client spent more than {spent}")
 
 
+def _visible(record: StormRecord, _: Summaries) -> Receipt:
+    looked = np.concatenate([not_looked_at(), *(save.visibility for save in _measured(record, Phase.SAVE))])
+    if not len(looked):
+        return Receipt("none", "no node looked for what another had committed")
+    told, is_seen = [], True
+    for way, what in _WAYS.items():
+        rows = looked[looked[way] != NOTHING]
+        never = rows[rows[way] == NEVER]
+        if len(never):
+            hosts = ", ".join(sorted({host_of(record, int(node)) for node in never["node"][:3]}))
+            told.append(f"{what} was not seen at all by {hosts} within the time given")
+            is_seen = False
+        elif len(rows):
+            last = rows[int(rows[way].argmax())]
+            late, median = time_text(int(last[way])), time_text(float(np.median(rows[way])))
+            told.append(f"{what} after {late} at most (median {median}, last on {host_of(record, int(last['node']))})")
+    return Receipt("ok" if is_seen else "no", f"after the commit other nodes saw {'; '.join(told)}")
+
+
 def _clock(record: StormRecord, summaries: Summaries) -> Receipt:
     measured = [s for s in summaries if s.is_measured]
     if not measured:
@@ -207,6 +235,7 @@ RECEIPTS: dict[str, Callable[[StormRecord, Summaries], Receipt]] = {
     "verified": _verified,
     "direct": _direct,
     "self": _self,
+    "visible": _visible,
     "clock": _clock,
     "effective": _effective,
 }

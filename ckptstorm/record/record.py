@@ -18,6 +18,7 @@ from ckptstorm.measure.pace import Pace, no_pace
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
 from ckptstorm.measure.timeline import Timeline
 from ckptstorm.measure.traffic import Traffic
+from ckptstorm.measure.visibility import Visibility, not_looked_at
 
 __all__ = [
     "SCHEMA",
@@ -65,6 +66,7 @@ class PhaseRecord:
             kind (`phase_row.kind_ns` of each); shape (0, KIND_SLOTS) when it was not gathered.
         timeline: bytes and ops by node and short stretch of time.
         clocks: what was measured of each clock that is not rank 0's.
+        visibility: save only: when each node saw the new checkpoint.
         traffic: what passed between clients and storage, by their counters; one of each thing counted,
             and none at all when a node could not read its counters.
         due_bytes: the least that must have passed; -1 when it was not worked out.
@@ -88,6 +90,7 @@ class PhaseRecord:
     kind_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, KIND_SLOTS), dtype=np.int64))
     timeline: Timeline = field(default_factory=Timeline)
     clocks: Clocks = field(default_factory=no_clocks)
+    visibility: Visibility = field(default_factory=not_looked_at)
     traffic: tuple[Traffic, ...] = ()
     due_bytes: int = -1
     pace: Pace = field(default_factory=no_pace)

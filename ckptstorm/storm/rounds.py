@@ -19,6 +19,7 @@ from ckptstorm.clock import monotonic_ns
 from ckptstorm.measure.durable import is_every_file_synced
 from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.visibility import Visibility, not_looked_at
 from ckptstorm.program import Program
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.sinks import OpTimes
@@ -34,6 +35,7 @@ from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.placing import placement
 from ckptstorm.storm.saved import SavedRound
+from ckptstorm.storm.sights import Sights
 from ckptstorm.storm.watch import Watch
 
 
@@ -89,6 +91,7 @@ class Rounds:
         self._resident_share = -1.0
         self._counting = Counting(crew)
         self._keeps_placement = True
+        self._sights = Sights(crew)
 
     def run(self) -> Outcome:
         """All rounds, then the clean-up; a collective of all ranks."""
@@ -169,10 +172,14 @@ class Rounds:
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step, crew.thread)
         self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
         own = self._pacer.own(phase, number)
+        if phase == Phase.SAVE:
+            self._sights.before(step)
         seen, counted = self._run(phase, number, stages, own)
+        visibility = not_looked_at()
         if phase == Phase.SAVE:
             self._pacer.saved(seen, own)
-        self._keep(seen, counted, self._resident_share if phase == Phase.RESTORE else -1.0)
+            visibility = self._sights.after(seen, crew.payload(number), step)
+        self._keep(seen, counted, self._resident_share if phase == Phase.RESTORE else -1.0, visibility)
         if phase == Phase.SAVE and crew.job.io.direct:
             evidence = settle.direct_evidence(crew, seen, step)
             if self._keeper is not None:
@@ -195,10 +202,13 @@ class Rounds:
         self._keep(seen, counted)
         return self._agree(seen)
 
-    def _keep(self, seen: Seen, counted: Counted, resident_share: float = -1.0) -> None:
+    def _keep(
+        self, seen: Seen, counted: Counted, resident_share: float = -1.0, visibility: Visibility | None = None
+    ) -> None:
         record = collect(self._cluster, seen, self._costs.barrier_ns, self._crew.rank_count(seen.observed.phase))
         if record is not None and self._keeper is not None:
-            found = replace(record, traffic=counted.traffic, due_bytes=counted.due_bytes)
+            seen_when = not_looked_at() if visibility is None else visibility
+            found = replace(record, traffic=counted.traffic, due_bytes=counted.due_bytes, visibility=seen_when)
             self._keeper.take(replace(found, resident_share=resident_share))
             self._cannot("counters", counted.reason)
 

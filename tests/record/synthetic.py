@@ -19,6 +19,7 @@ from ckptstorm.measure.rows import (
     Rows,
 )
 from ckptstorm.measure.timeline import BIN_DTYPE, Timeline, bin_width_ns
+from ckptstorm.measure.visibility import NOTHING, VISIBILITY_DTYPE, Visibility, not_looked_at
 from ckptstorm.program import Kind
 from ckptstorm.record.record import Node, PhaseRecord, StormRecord
 from ckptstorm.sizes import size_class
@@ -159,7 +160,17 @@ def _phase(
         kind_ns=kind_ns,
         timeline=_timeline(rows, make.nodes),
         clocks=_clocks(rows, make.nodes),
+        visibility=_visibility(make.nodes) if phase == Phase.SAVE else not_looked_at(),
     )
+
+
+def _visibility(nodes: int) -> Visibility:
+    """Each node sees the pointer a millisecond after the one before it; there is no handle to look through."""
+    seen = np.zeros(nodes if nodes > 1 else 0, dtype=VISIBILITY_DTYPE)
+    seen["node"] = np.arange(len(seen))
+    seen["pointer_ns"] = (1 + seen["node"].astype(np.int64)) * MS
+    seen["handle_ns"], seen["step_ns"] = NOTHING, 2 * MS
+    return seen
 
 
 def _clocks(rows: Rows, nodes: int) -> Clocks:

@@ -43,7 +43,16 @@ def test_a_good_storm_is_valid_and_met():
     """Nothing to say against it: exit 0 and no reason."""
     judged = verdict(GOOD)
     assert (judged.valid, judged.met, judged.reasons, judged.exit_code) == (True, True, (), 0)
-    assert [each.state for each in receipts(GOOD).values()] == ["yes", "cold", "all", "not_asked", "ok", "ok", "ok"]
+    assert [each.state for each in receipts(GOOD).values()] == [
+        "yes",
+        "cold",
+        "all",
+        "not_asked",
+        "ok",
+        "none",
+        "ok",
+        "ok",
+    ]
 
 
 def test_a_missed_limit_is_exit_1_and_the_record_stays_valid():
