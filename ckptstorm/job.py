@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ckptstorm.clock import NS_PER_S
+from ckptstorm.load_tables import Load, Rate, Sizes
 from ckptstorm.pacing import Rounds, Skew, Stagger
 from ckptstorm.units import Bytes, Duration, duration_word
 
@@ -150,7 +151,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     io: IoTable = IoTable()
     restore: RestoreTable = RestoreTable()
     slo: dict[str, Any] = {}  # limits by plain keys, understood by `slo`
+    load: tuple[Load, ...] = ()
     fault: tuple[Fault, ...] = ()
+
+    @property
+    def saves(self) -> bool:
+        """Whether there is a checkpoint at all: a job of loads only names no model."""
+        return not self.load or self.model != ModelTable()
 
 
 def to_builtins(job: Job) -> dict[str, Any]:
@@ -166,9 +173,13 @@ def to_builtins(job: Job) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """A value of a job as TOML or JSON would hold it."""
     if isinstance(value, msgspec.Struct):
+        tag = {value.__struct_config__.tag_field: value.__struct_config__.tag} if value.__struct_config__.tag else {}
         pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-        # A table that says nothing is left out too.
-        return {name: held for name, inner in pairs if inner is not None and (held := plain(inner)) != {}}
+        # A table that says nothing is left out too, but for those of a list.
+        held = ((name, plain(inner)) for name, inner in pairs if inner is not None)
+        return tag | {name: inner for name, inner in held if inner != {}}
+    if isinstance(value, Sizes | Rate):
+        return value.plain()
     if isinstance(value, tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, Duration):

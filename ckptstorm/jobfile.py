@@ -18,6 +18,8 @@ from ckptstorm import slo
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, SizeOrAuto, SizeOrLayout
+from ckptstorm.job_words import describe, in_toml_words, lower_first, short
+from ckptstorm.load_tables import KINDS, Rate, Sizes
 from ckptstorm.pacing import Rounds, Skew, Stagger, with_rounds
 from ckptstorm.program import Kind
 from ckptstorm.registry import allowed, suggestion
@@ -67,7 +69,7 @@ def decode(text: str, origin: str, overrides: Iterable[str] = ()) -> Job:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise JobError(f"{origin}: not TOML: {_lower_first(str(error))}") from None
+        raise JobError(f"{origin}: not TOML: {lower_first(str(error))}") from None
     except RecursionError:
         raise JobError(f"{origin}: not a job: nested too deeply") from None
     for override in overrides:
@@ -154,10 +156,19 @@ def _refuse_unknown_keys(data: Mapping[str, Any], table: type, origin: str, wher
             continue  # its other keys are the layout's own, which the layout checks
         inner = fields[key]
         element = typing.get_args(inner)[0] if typing.get_origin(inner) is tuple else inner
-        if isinstance(element, type) and issubclass(element, msgspec.Struct):
-            for entry in value if isinstance(value, list) else [value]:
-                if isinstance(entry, dict):
-                    _refuse_unknown_keys(entry, element, origin, f"{where}.{key}" if where else key)
+        for entry in value if isinstance(value, list) else [value]:
+            struct = _struct_of(element, entry)
+            if struct is not None and isinstance(entry, dict):
+                plain = {own: entry[own] for own in entry if own != struct.__struct_config__.tag_field}
+                _refuse_unknown_keys(plain, struct, origin, f"{where}.{key}" if where else key)
+
+
+def _struct_of(found: Any, entry: Any) -> type[msgspec.Struct] | None:
+    """The struct that an entry stands for: of several, the one that its kind names; None when it is no table."""
+    if typing.get_origin(found) in (typing.Union, types.UnionType):
+        kind = entry.get("kind") if isinstance(entry, Mapping) else None
+        found = KINDS.get(kind) if isinstance(kind, str) else None
+    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
 
 
 def _unknown_key(key: str, fields: list[str], origin: str, where: str) -> tuple[str, str]:
@@ -179,7 +190,7 @@ def _decode_unit(target: type, value: Any) -> Any:
         return parse_bytes(value)
     if target is Duration:
         return parse_duration(value)
-    if target in (Rounds, Skew, Stagger):
+    if target in (Rounds, Skew, Stagger, Sizes, Rate):
         return target.parse(value)
     if target in (SizeOrLayout, SizeOrAuto):
         return target(0 if value == target.word else parse_bytes(value))
@@ -194,7 +205,8 @@ def _value_sentence(error: str, data: Mapping[str, Any], origin: str) -> tuple[s
         return f"{origin}: {reason}", ""
     field_type, value = _follow(path, data)
     head = 2 if path[:2] == ["restore", "parallel"] else 1
-    key = f"[{'.'.join(path[:head])}] {' '.join(path[head:])}".strip().replace("[fault] [", "[[fault]] entry [")
+    key = f"[{'.'.join(path[:head])}] {' '.join(path[head:])}".strip()
+    key = re.sub(r"^\[(fault|load)\] \[", r"[[\1]] entry [", key)
     says = describe(field_type)
     shown = "" if value is _NOTHING else f" = {short(value)}"
     return f"{origin}: {key}{shown}: {reason}", f"allowed: {says}" if says else ""
@@ -207,8 +219,11 @@ def _follow(path: list[str], data: Any) -> tuple[Any, Any]:
     """The type that the job has at `path`, and the value that the file has there."""
     found: Any = Job
     for step in path:
-        if isinstance(found, type) and issubclass(found, msgspec.Struct):
-            found = next((f.type for f in msgspec.structs.fields(found) if f.encode_name == step), None)
+        struct = _struct_of(found, data)
+        if struct is not None:
+            if step == struct.__struct_config__.tag_field:
+                return Literal[tuple(KINDS)], data.get(step, _NOTHING)
+            found = next((f.type for f in msgspec.structs.fields(struct) if f.encode_name == step), None)
         elif typing.get_origin(found) is tuple:
             found = typing.get_args(found)[0]
         if isinstance(data, Mapping):
@@ -218,34 +233,6 @@ def _follow(path: list[str], data: Any) -> tuple[Any, Any]:
         else:
             data = data if step == "[...]" else _NOTHING
     return found, data
-
-
-def describe(kind: Any) -> str:
-    """What a type allows, in words."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return ", ".join(f'"{value}"' for value in arguments)
-    if origin is typing.Annotated:
-        return _describe_range(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(text for part in arguments if (text := describe(part)))
-    if origin is dict:
-        return "a table"
-    if origin is tuple:
-        return f"a list of {describe(arguments[0])}"
-    if kind in (SizeOrLayout, SizeOrAuto):
-        return f'"{kind.word}" or {describe(Bytes)}'
-    if kind in (Rounds, Skew, Stagger):
-        return str(kind.says)
-    words = {Bytes: 'a size such as "16MiB"', Duration: 'a time such as "30s"', bool: "true or false", str: "a text"}
-    return words.get(kind, "a table" if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else "")
-
-
-def _describe_range(arguments: tuple[Any, ...]) -> str:
-    base, meta = arguments[0], arguments[1]
-    noun = "a whole number" if base is int else "a number"
-    low = f" from {meta.ge}" if meta.ge is not None else f" above {meta.gt}" if meta.gt is not None else ""
-    return f"{noun}{low}{f' to {meta.le:g}' if meta.le is not None and meta.le < 1 << 31 else ''}"
 
 
 def _check_sizes(job: Job, origin: str) -> None:
@@ -274,22 +261,3 @@ def _check_faults(job: Job, origin: str) -> None:
             raise JobError(f'{where} errno = "{fault.errno}": no such errno{near}', 'allowed: "EIO", "ENOSPC" …')
         if fault.round is not None and fault.round > job.storm.rounds:
             raise JobError(f"{where} round = {fault.round}: the job has only {job.storm.rounds} measured rounds")
-
-
-def in_toml_words(reason: str) -> str:
-    """msgspec speaks of JSON's types; a job file is TOML."""
-    reason = re.sub(r"invalid enum value '.*'", "not one of these", _lower_first(reason))
-    words = {"object": "a table", "array": "a list", "int": "a whole number", "float": "a number", "str": "a text"}
-    words["bool"] = "true or false"
-    return re.sub(r"`(\w+)( \|[^`]*|[^`]*)`", lambda match: words.get(match[1], match[1]) + match[2], reason)
-
-
-def short(value: Any) -> str:
-    """A value of a job as it stands in a sentence."""
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
-    text = "".join(character if character.isprintable() else "?" for character in text)
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

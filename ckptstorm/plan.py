@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptstorm.job import Job
+from ckptstorm.loads import check_loads
 from ckptstorm.model.parallel import World
 from ckptstorm.restore_source import check_restore, restore_note, restore_source
 from ckptstorm.scene import facts_of, layout_of, reader_of, restore_scene_of, scene_of, sides_of
@@ -25,6 +26,8 @@ def plan(job: Job, world: World, rank: int) -> RankPlan:
         JobError: as `check_plan`.
     """
     assert 0 <= rank < world.rank_count
+    if not job.saves:
+        return RankPlan(rank, (), ())
     sides, layout = sides_of(job, world), layout_of(job, world)
     is_saver, is_restorer = rank < sides.save.rank_count, rank < sides.restore.rank_count
     return RankPlan(
@@ -37,14 +40,18 @@ def plan(job: Job, world: World, rank: int) -> RankPlan:
 
 def created_files(job: Job, world: World, rank: int) -> tuple[str, ...]:
     """Names that `rank` creates below the step directory, temporary ones included; plans nothing."""
+    if not job.saves:
+        return ()
     return layout_of(job, world).created(rank) if rank < sides_of(job, world).save.rank_count else ()
 
 
 def check_plan(job: Job, world: World) -> None:
-    """Refuse combinations of model, world, parallelism and layout that cannot be.
+    """Refuse combinations of model, world, parallelism, layout and loads that cannot be.
 
     Raises:
         JobError: names the key, the value, what is allowed and what to do.
     """
-    reader_of(job, world)
-    check_restore(job, world)
+    if job.saves:
+        reader_of(job, world)
+        check_restore(job, world)
+    check_loads(job.load, world)

@@ -12,6 +12,7 @@ from ckptstorm.errors import JobError
 from ckptstorm.job import Job
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import Totals, facts_of, plan, restore_note, totals
+from ckptstorm.plan_loads import loads_data, loads_text, rank_loads, rank_loads_text
 from ckptstorm.program import DATA, Kind, Program
 from ckptstorm.sizes import SIZE_CLASS_NAMES, size_class
 from ckptstorm.steps import Meet
@@ -44,8 +45,10 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
         sums = totals(job, world, facts)
         largest = largest_op_bytes(job, world, sums, facts)
         data = asdict(sums) | {"read_multiplier": sums.read_multiplier, "largest_op_bytes": largest}
-        data |= {"data_read_multiplier": sums.data_read_multiplier}
-        return Described(_world_text(job, world, sums, largest), data)
+        data |= {"data_read_multiplier": sums.data_read_multiplier, "loads": loads_data(job, world)}
+        saved = _world_text(job, world, sums, largest) if job.saves else ""
+        text = "\n\n".join(part for part in (saved, loads_text(job, world)) if part)
+        return Described(text, data)
     if rank >= world.rank_count:
         raise JobError(f"--rank {rank}: there are ranks 0 to {world.rank_count - 1}")
     rank_plan = plan(job, world, rank)
@@ -53,7 +56,9 @@ def describe(job: Job, world: World, rank: int | None, block_size: str) -> Descr
         "save": _steps_data(lowered(rank_plan.save, facts, job.io)),
         "restore": _steps_data(lowered(rank_plan.restore, facts, job.io)),
     }
-    return Described(_rank_text(rank, rank_plan.created, phases), {"rank": rank, "created": rank_plan.created} | phases)
+    loads = rank_loads(job, world, rank)
+    text = "\n".join([_rank_text(rank, rank_plan.created, phases if job.saves else {}), *rank_loads_text(loads)])
+    return Described(text, {"rank": rank, "created": rank_plan.created, "loads": loads} | phases)
 
 
 def _world_text(job: Job, world: World, sums: Totals, largest: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job, ParallelTable
-from ckptstorm.jobfile import describe, in_toml_words, short
+from ckptstorm.job_words import describe, in_toml_words, short
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.layouts.contract import Layout, LayoutOptions, Reader, Scene
 from ckptstorm.model.parallel import ParallelSpec, World

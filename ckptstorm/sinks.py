@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 
+#: A deadline that does not come.
+NEVER_NS = (1 << 63) - 1
 #: Slots of `Sink.control`, an int64 array that two threads share without a lock.
 #: The engine writes OPS_DONE and BYTES_MOVED; the main thread reads them and writes STOP.
 OPS_DONE, BYTES_MOVED, STOP, CONTROL_SLOTS = 0, 1, 2, 8
@@ -59,3 +61,15 @@ class KeepTimes:
         self.times.start_ns[first:stop] = start_ns
         self.times.end_ns[first:stop] = end_ns
         self.times.result[first:stop] = result
+
+
+class Shifted:
+    """A sink that counts its ops from elsewhere: for laps of a ring, each of which an engine numbers alike."""
+
+    def __init__(self, sink: Sink, by: int) -> None:
+        self.control = sink.control
+        self._sink, self._by = sink, by
+
+    def store(self, first: int, start_ns: Int64s, end_ns: Int64s, result: Int64s) -> None:
+        """See `Sink.store`."""
+        self._sink.store(first + self._by, start_ns, end_ns, result)

@@ -91,7 +91,7 @@ class Totals:
     @property
     def read_multiplier(self) -> float:
         """Bytes that the restore reads, for each byte of the checkpoint on disk, metadata included."""
-        return self.restore.data_bytes / (self.data_bytes + self.commit_bytes)
+        return self.restore.data_bytes / max(self.data_bytes + self.commit_bytes, 1)
 
     @property
     def data_read_multiplier(self) -> float:
@@ -110,6 +110,8 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
     Raises:
         JobError: as `plan.check_plan`.
     """
+    if not job.saves:
+        return _nothing(world)
     layout, reader, facts = layout_of(job, world), reader_of(job, world), facts or facts_of(job, 4096)
     restore_rank_count = sides_of(job, world).restore.rank_count
     census = layout.census()
@@ -137,6 +139,12 @@ def totals(job: Job, world: World, facts: Facts | None = None) -> Totals:
         metadata_read_bytes=restore.metadata_bytes,
         notes=census.notes,
     )
+
+
+def _nothing(world: World) -> Totals:
+    """A job of loads only saves nothing."""
+    none = _Counts().result()
+    return Totals(world.rank_count, world.rank_count, 0, 0, 0, none, none, True, 0, 0, 0, 0, 0, {})
 
 
 class _Counts:

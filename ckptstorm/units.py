@@ -75,6 +75,14 @@ def duration_word(ns: int) -> str:
     return f"{ns}ns"
 
 
+def bytes_word(count: int) -> str:
+    """The exact way back from `parse_bytes`: 65536 -> "64KiB"."""
+    for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return str(int(count))
+
+
 def parse_rate_per_s(value: object) -> int:
     """ "1000/s" to 1000.
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from ckptstorm import job, slo
+from ckptstorm import job, load_tables, slo
 from ckptstorm.filesystems import FILE_SYSTEMS
-from ckptstorm.jobfile import describe
+from ckptstorm.job_words import describe
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.registry import find
 
@@ -43,6 +43,9 @@ def page() -> str:
     for field in msgspec.structs.fields(job.Job):
         if field.name == "slo":
             parts.append(_limits())
+            continue
+        if field.name == "load":
+            parts += _loads()
             continue
         is_list = field.name == "fault"
         table = job.Fault if is_list else field.type
@@ -124,6 +127,19 @@ def _tables_of(options: type) -> list[type]:
 def _section(title: str, table: type, comments: dict[str, dict[str, str]]) -> str:
     purpose = (table.__doc__ or "").partition(": ")[2].strip()
     return f"{title}\n\n{purpose[:1].upper()}{purpose[1:]}\n\n{_table(table, comments[table.__name__])}"
+
+
+def _loads() -> list[str]:
+    """A section a kind of [[load]]."""
+    comments = _comments(Path(load_tables.__file__).read_text(encoding="utf-8"))
+    shared = comments["LoadTable"]
+    opening = "Traffic that is not a checkpoint; [loads.md](loads.md) says what the keys mean together."
+    parts = [f"## [[load]]\n\n{opening}"]
+    for kind, table in load_tables.KINDS.items():
+        purpose = (table.__doc__ or "").partition(": ")[2].strip()
+        rows = _table(table, shared | comments[table.__name__])
+        parts.append(f'### kind = "{kind}"\n\n{purpose[:1].upper()}{purpose[1:]}\n\n{rows}')
+    return parts
 
 
 def _table(table: type, comments: dict[str, str]) -> str:

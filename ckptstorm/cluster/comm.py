@@ -170,6 +170,18 @@ class Cluster:
             everyone[:, first : first + step] = gathered
         return everyone.reshape(-1, *values.shape)
 
+    def sum_on_node(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise sum over the ranks of this node; of meaning on its first rank only."""
+        total = np.empty_like(values)
+        self.wait(self.node_comm.Ireduce(values, total, op=MPI.SUM, root=0))
+        return total
+
+    def greatest_on_node(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The element-wise maximum over the ranks of this node; of meaning on its first rank only."""
+        most = np.empty_like(values)
+        self.wait(self.node_comm.Ireduce(values, most, op=MPI.MAX, root=0))
+        return most
+
     def rows_on_rank_0(self, rows: NDArray[np.void]) -> NDArray[np.void]:
         """The same number of rows of each rank, in rank order, on rank 0; gathered in bounded pieces."""
         mine = np.ascontiguousarray(rows)

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -20,6 +21,10 @@ Call = Callable[[], int]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _UTIME_NOW = None  # os.utime(times=None): the server's idea of now
+#: Python has no name for it: wait for a lock that belongs to the open file, not to the process.
+_F_OFD_SETLKW = 38
+#: In `flags` of lock and unlock: such a lock of the op's range, not flock(2).
+LOCK_OPEN_FILE = 0x10
 _XATTR_NAME = "user.ckptstorm"
 _HEAD_BYTES = 64
 
@@ -164,6 +169,27 @@ def list_directory(name: str, root_fd: int) -> None:
         os.close(fd)
 
 
+def lock_range(fd: int, row: tuple[int, ...], kind: int) -> None:
+    """An open-file-description lock of the op's range taken (waiting) or given back; length 0: to the end."""
+    # struct flock of 64-bit Linux: type, whence, start, length, pid (which must be 0).
+    fcntl.fcntl(fd, _F_OFD_SETLKW, struct.pack("hhqqi4x", kind, os.SEEK_SET, row[4], row[5], 0))
+
+
+def _lock(fd: int, row: tuple[int, ...]) -> None:
+    how = row[1] & ~LOCK_OPEN_FILE
+    if row[1] & LOCK_OPEN_FILE:
+        lock_range(fd, row, fcntl.F_RDLCK if how == fcntl.LOCK_SH else fcntl.F_WRLCK)
+    else:
+        fcntl.flock(fd, how or fcntl.LOCK_EX)
+
+
+def _unlock(fd: int, row: tuple[int, ...]) -> None:
+    if row[1] & LOCK_OPEN_FILE:
+        lock_range(fd, row, fcntl.F_UNLCK)
+    else:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
 def _set_xattr(fd: int, length: int) -> None:
     os.setxattr(fd, _XATTR_NAME, b"x" * max(1, length))
 
@@ -188,8 +214,8 @@ _MAKERS: dict[Kind, Callable[[OpenFiles, tuple[int, ...]], Call]] = {
     Kind.TRUNCATE: lambda s, row: s._on_fd(row, lambda fd: os.ftruncate(fd, row[5])),
     Kind.FALLOCATE: lambda s, row: s._on_fd(row, lambda fd: os.posix_fallocate(fd, row[4], row[5])),
     Kind.FADVISE: lambda s, row: s._on_fd(row, lambda fd: os.posix_fadvise(fd, row[4], row[5], row[1])),
-    Kind.LOCK: lambda s, row: s._on_fd(row, lambda fd: fcntl.flock(fd, row[1] or fcntl.LOCK_EX)),
-    Kind.UNLOCK: lambda s, row: s._on_fd(row, lambda fd: fcntl.flock(fd, fcntl.LOCK_UN)),
+    Kind.LOCK: lambda s, row: s._on_fd(row, lambda fd: _lock(fd, row)),
+    Kind.UNLOCK: lambda s, row: s._on_fd(row, lambda fd: _unlock(fd, row)),
     Kind.LINK: lambda s, row: s._on_two_names(row, lambda a, b, d: os.link(a, b, src_dir_fd=d, dst_dir_fd=d)),
     Kind.SETXATTR: lambda s, row: s._on_fd(row, lambda fd: _set_xattr(fd, row[5])),
 }

@@ -7,6 +7,7 @@ spans let a planted fault fall between two ops without the engine knowing of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -79,11 +80,47 @@ class Prepared(Protocol):
         """Close what the program left open, free the buffers, say what there is to say."""
 
 
+class Repeating(Prepared, Protocol):
+    """A program that can also go round in rings: what loads need of an engine (native, posix, null)."""
+
+    def repeat(
+        self,
+        sink: Sink,
+        first: int,
+        stop: int,
+        deadline_ns: int,
+        op_limit: int | None = None,
+        refill: Callable[[], None] | None = None,
+    ) -> int:
+        """Run the ops [first, stop) again and again, until the deadline or the limit.
+
+        Args:
+            sink: takes the times; its indices go on counting from lap to lap, from 0.
+            first, stop: the ring.
+            deadline_ns: on CLOCK_MONOTONIC; no op begins after it.
+            op_limit: how many ops in all; None: as many as there is time for.
+            refill: called between two laps, when nothing is in flight and no payload is being made ahead:
+                may write other offsets into the program's own table (no other column: buffers were
+                measured by the first lap). Without it every lap is the same, and payload is made ahead
+                across laps.
+
+        Returns:
+            How many ops were run: fewer when an op failed under `on_error = "stop"`, or on a stop.
+        """
+
+
 class Preparer(Protocol):
     """What a storm needs of an engine once it is made (a wrapper around one has no more than this)."""
 
     def prepare(self, program: Program, payload: Payload) -> Prepared:
         """Allocate all that running needs; called before the release, moves nothing."""
+
+
+class LoadEngine(Protocol):
+    """What a load needs of an engine once it is made."""
+
+    def prepare(self, program: Program, payload: Payload | None) -> Repeating:
+        """As `Preparer.prepare`; without payload the same incompressible bytes are written again and again."""
 
 
 class Engine(Preparer, Protocol):

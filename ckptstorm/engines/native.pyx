@@ -52,7 +52,7 @@ cdef class NativeProgram:
 
     def __cinit__(self, setup, program, payload):
         self.setup, self.program, self.payload = setup, program, payload
-        # Kept alive for C, which points into them.
+        # Kept alive for C, which points into them. A contiguous table is not copied: `repeat` lets it be refilled.
         self.ops = np.ascontiguousarray(program.ops, dtype=OP_DTYPE).view(np.uint8).reshape(-1)
         self.names = [os.fsencode(program.location(index) or ".") for index in range(len(program.paths))]
         _check_table(program)
@@ -88,34 +88,32 @@ cdef class NativeProgram:
         self.origin_ns, self.lap_ns = origin_ns, lap_ns
         self.engine.due_ns = &due[0] if len(self.due) else NULL
 
-    def repeat(self, sink, uint64_t first, uint64_t stop, int64_t deadline_ns):
-        """Run the ops [first, stop) again and again until the deadline: a time-based load.
-
-        Args:
-            sink: takes the times; its indices go on counting from lap to lap, from 0.
-            deadline_ns: on CLOCK_MONOTONIC; no op begins after it.
-
-        Returns:
-            How many ops were run.
-        """
-        cdef uint64_t total = 0, done = 0
-        self._seek(first, first, stop, True)
+    def repeat(self, sink, uint64_t first, uint64_t stop, int64_t deadline_ns, op_limit=None, refill=None):
+        """See `contract.Repeating.repeat`."""
+        cdef uint64_t total = 0, done = 0, wanted = stop - first
+        cdef uint64_t limit = <uint64_t>INT64_MAX if op_limit is None else op_limit
+        cdef bint is_ring = refill is None
+        self._seek(first, first, stop, is_ring)
         self.engine.deadline_ns = deadline_ns
         self.engine.lap_began_ns = self.origin_ns
-        while stop > first:
-            done = self._run_span(sink, first, stop, total)
+        while stop > first and total < limit:
+            wanted = min(stop - first, limit - total)
+            done = self._run_span(sink, first, first + wanted, total)
             total += done
             self.engine.lap_began_ns += self.lap_ns
-            if done < stop - first or self.engine.has_failed:
+            if done < wanted or self.engine.has_failed:
                 break
+            if refill is not None and total < limit:
+                # The feed reads ahead of the ops; it stands still at the end of the lap, and here the table changes.
+                self._halt()
+                refill()
+                self._seek(first, first, stop, is_ring)
         return total
 
     def finish(self):
         """See `contract.Prepared.finish`."""
         cdef feed_t *feed = &self.feed
-        if self.engine.feed is not NULL:
-            with nogil:
-                feed_halt(feed)
+        self._halt()
         notes = Notes(
             generate_wait_ns=feed.generate_wait_ns,
             verify_wait_ns=feed.verify_wait_ns,
@@ -180,6 +178,12 @@ cdef class NativeProgram:
             _check(feed_seek(self.engine.feed, first, lap_first, lap_stop, is_ring), "a helper thread")
         if self.engine.queue is not NULL:
             _check(queue_bind(&self.engine), f"a queue of {self.setup.queue_depth} for {self.setup.mode}")
+
+    cdef _halt(self):
+        cdef feed_t *feed = &self.feed
+        if self.engine.feed is not NULL:
+            with nogil:
+                feed_halt(feed)
 
     cdef uint64_t _run_span(self, sink, uint64_t first, uint64_t stop, uint64_t stored_at) except? 0:
         """Run the ops [first, stop); how many were run. Their times are stored from index `stored_at`."""

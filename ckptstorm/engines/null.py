@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.engines.contract import Notes, Setup
 from ckptstorm.payload import Payload
 from ckptstorm.program import Program
-from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
+from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Shifted, Sink
 
 _CHUNK_OPS = 1024
 
@@ -57,6 +58,28 @@ class NullProgram:
             control[OPS_DONE] += count
             control[BYTES_MOVED] += int(results.sum())
         return stop
+
+    def repeat(
+        self,
+        sink: Sink,
+        first: int,
+        stop: int,
+        deadline_ns: int,
+        op_limit: int | None = None,
+        refill: Callable[[], None] | None = None,
+    ) -> int:
+        """See `contract.Repeating.repeat`; the deadline is looked at once a chunk."""
+        total = 0
+        while stop > first and monotonic_ns() < deadline_ns and (op_limit is None or total < op_limit):
+            at = first + total % (stop - first)
+            wanted = min(stop - at, _CHUNK_OPS, stop if op_limit is None else op_limit - total)
+            done = self.run(Shifted(sink, total - at), at, at + wanted) - at
+            total += done
+            if done < wanted:
+                break
+            if refill is not None and total % (stop - first) == 0:
+                refill()
+        return total
 
     def finish(self) -> Notes:
         """See `contract.Prepared.finish`."""

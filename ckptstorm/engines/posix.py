@@ -19,7 +19,7 @@ from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
 from ckptstorm.engines.mapping import Mappings
 from ckptstorm.payload import FileImage, Mismatch, Payload
 from ckptstorm.program import Kind, Program
-from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
+from ckptstorm.sinks import BYTES_MOVED, NEVER_NS, OPS_DONE, STOP, OpTimes, Shifted, Sink
 
 #: Verifying a share picks whole reads by this multiplicative hash of their index (Knuth's constant).
 _PICK = 2654435761
@@ -68,6 +68,7 @@ class PosixProgram:
         self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
         self._mismatches: list[Mismatch] = []
         self._has_failed = False
+        self._deadline_ns = NEVER_NS
 
     def run(self, sink: Sink, first: int, stop: int) -> int:
         """See `contract.Prepared.run`."""
@@ -78,6 +79,29 @@ class PosixProgram:
             if self._has_failed or index < chunk_stop:
                 break
         return index
+
+    def repeat(
+        self,
+        sink: Sink,
+        first: int,
+        stop: int,
+        deadline_ns: int,
+        op_limit: int | None = None,
+        refill: Callable[[], None] | None = None,
+    ) -> int:
+        """See `contract.Repeating.repeat`."""
+        total, self._deadline_ns = 0, deadline_ns
+        while stop > first and (op_limit is None or total < op_limit):
+            wanted = stop - first if op_limit is None else min(stop - first, op_limit - total)
+            done = self.run(Shifted(sink, total - first), first, first + wanted) - first
+            total += done
+            if done < wanted or self._has_failed:
+                break
+            if refill is not None and total != op_limit:
+                refill()
+                self._rows[first:stop] = self._program.ops[first:stop].tolist()
+        self._deadline_ns = NEVER_NS
+        return total
 
     def finish(self) -> Notes:
         """See `contract.Prepared.finish`."""
@@ -96,8 +120,8 @@ class PosixProgram:
         times = OpTimes.empty(stop - first)
         starts, ends, results = times.start_ns, times.end_ns, times.result
         control, stops_on_error = sink.control, self._setup.on_error == "stop"
-        index = first
-        while index < stop and not control[STOP]:
+        index, end = first, 0
+        while index < stop and not control[STOP] and end < self._deadline_ns:
             row = self._rows[index]
             call = self._ready(row)
             error = 0

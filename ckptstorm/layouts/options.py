@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptstorm.errors import JobError
-from ckptstorm.jobfile import short
+from ckptstorm.job_words import short
 from ckptstorm.units import parse_bytes
 
 

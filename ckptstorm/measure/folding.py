@@ -6,7 +6,7 @@ A load of half a million ops a second would fill a gigabyte of times in a minute
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,24 +38,48 @@ class Worst:
     result: int
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Ops of one kind that failed in one way.
+
+    Attributes:
+        kind: number of the op kind.
+        errno: what the kernel answered.
+        op_index: of the first of them, into the program's table.
+        start_ns: when that one began.
+        count: how many.
+    """
+
+    kind: int
+    errno: int
+    op_index: int
+    start_ns: int
+    count: int
+
+
 class FoldTimes:
     """Takes the times of a program that is run once, or lap after lap.
 
     Attributes:
         control: see `sinks.Sink`.
         error_counts: ops that failed, by errno (an errno that the op expects is no failure).
+        failed: they by kind and errno, each with the first.
+        first_start_ns, last_end_ns: of all ops; 0 when there was none.
     """
 
     def __init__(self, program: Program, first: int = 0, stop: int | None = None, worst_count: int = 100) -> None:
         """Fold the ops [first, stop) of `program`; sink indices count from 0 over all laps."""
         self.control = np.zeros(CONTROL_SLOTS, dtype=np.int64)
         self.error_counts: dict[int, int] = {}
+        self.failed: dict[tuple[int, int], Failed] = {}
+        self.first_start_ns = self.last_end_ns = 0
         self._ops = program.ops[first:stop]
         self._first, self._worst_count = first, worst_count
         key_count = len(latency.ALL_KEYS)
         self._counts = np.zeros((key_count, BUCKET_COUNT), dtype=np.int64)
         self._max_ns, self._sum_ns = np.zeros(key_count, dtype=np.int64), np.zeros(key_count, dtype=np.int64)
-        self._origin_ns = 0
+        #: When the first second begins: the first op's end, unless a caller sets it before (all ranks' release).
+        self.origin_ns = 0
         self._seconds = np.zeros((0, 2), dtype=np.int64)
         self._worst: list[Worst] = []
 
@@ -66,11 +90,28 @@ class FoldTimes:
         rows = (first + np.arange(len(start_ns))) % len(self._ops)
         ops, elapsed_ns = self._ops[rows], end_ns - start_ns
         is_fine = (result >= 0) | (-result == ops["expect"])
-        for errno in (-result[~is_fine]).tolist():
-            self.error_counts[errno] = self.error_counts.get(errno, 0) + 1
+        self._fail_each(np.flatnonzero(~is_fine), rows, start_ns, result)
+        self.first_start_ns = self.first_start_ns or int(start_ns[0])
+        self.last_end_ns = max(self.last_end_ns, int(end_ns.max()))
         self._fold(latency.key_index(ops["kind"], result)[is_fine], elapsed_ns[is_fine])
         self._bin(end_ns, np.where(is_fine, np.maximum(result, 0), 0))
         self._keep_worst(rows + self._first, start_ns, elapsed_ns, result)
+
+    def store_failures(self, first: int, start_ns: Int64s, result: Int64s) -> None:
+        """Of ops that are in no other number (a ramp), those that failed."""
+        rows = (first + np.arange(len(result))) % max(len(self._ops), 1)
+        is_fine = (result >= 0) | (-result == self._ops["expect"][rows])
+        self._fail_each(np.flatnonzero(~is_fine), rows, start_ns, result)
+
+    def _fail_each(self, places: NDArray[np.intp], rows: Int64s, start_ns: Int64s, result: Int64s) -> None:
+        for at in places.tolist():
+            kind, index = int(self._ops["kind"][rows[at]]), int(rows[at]) + self._first
+            self._fail(kind, -int(result[at]), index, int(start_ns[at]))
+
+    def _fail(self, kind: int, errno: int, op_index: int, start_ns: int) -> None:
+        self.error_counts[errno] = self.error_counts.get(errno, 0) + 1
+        known = self.failed.get((kind, errno), Failed(kind, errno, op_index, start_ns, 0))
+        self.failed[kind, errno] = replace(known, count=known.count + 1)
 
     def latency(self) -> LatencyTable:
         """The histograms of all ops that did not fail."""
@@ -81,7 +122,7 @@ class FoldTimes:
 
     def seconds(self) -> tuple[int, Int64s]:
         """(when the first bin begins, [ops, bytes] that ended in each second); shape (seconds, 2)."""
-        return self._origin_ns, self._seconds.copy()
+        return self.origin_ns, self._seconds.copy()
 
     def worst(self) -> tuple[Worst, ...]:
         """The slowest ops, slowest first."""
@@ -95,8 +136,8 @@ class FoldTimes:
             self._sum_ns[key] += int(mine.sum())
 
     def _bin(self, end_ns: Int64s, moved: Int64s) -> None:
-        self._origin_ns = self._origin_ns or int(end_ns.min())
-        second = np.maximum((end_ns - self._origin_ns) // NS_PER_S, 0)
+        self.origin_ns = self.origin_ns or int(end_ns.min())
+        second = np.maximum((end_ns - self.origin_ns) // NS_PER_S, 0)
         beyond = int(second.max()) + 1 - len(self._seconds)
         if beyond > 0:
             self._seconds = np.concatenate([self._seconds, np.zeros((beyond, 2), dtype=np.int64)])

@@ -17,6 +17,7 @@ class Phase(enum.IntEnum):
     RESTORE = 4
     CLEAN_UP = 5
     DELETE = 6  # of checkpoints beyond those kept, while the storm goes on
+    LOAD = 7  # which one, its record says by name
 
     @property
     def word(self) -> str:

@@ -14,6 +14,9 @@
     /clocks           one row a phase and clock that is not rank 0's: measure/clocks.py
     /visibility       one row a save and node, where there are several: measure/visibility.py
     /node_of_rank
+    /load_actions     of loads: a row a phase and action: exact maximum, bytes; /load_counts their histograms
+    /load_nodes       a row a phase, node and action: record/load.py
+    /load_seconds     a row a phase and second: ops and bytes that ended in it
 
 Metadata carry the checksums of HDF5's newer format, data those of its fletcher32 filter.
 """
@@ -35,7 +38,8 @@ from ckptstorm.measure.histogram import BUCKET_COUNT
 from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.rows import KIND_SLOTS, PHASE_ROW_DTYPE
 from ckptstorm.measure.timeline import BIN_DTYPE
-from ckptstorm.record import checks, phasetables, timelines
+from ckptstorm.record import checks, load_tables, phasetables, timelines
+from ckptstorm.record.load import NODE_DTYPE
 from ckptstorm.record.record import SCHEMA, PhaseRecord, StormRecord
 
 Table = NDArray[Any]
@@ -84,17 +88,21 @@ TABLES = {
     "timeline": TableShape(BIN_DTYPE, 0, 1 << 26),
     **{name: TableShape(dtype, 0, 1 << 25) for name, dtype in phasetables.PHASE_TABLES.items()},
     "node_of_rank": TableShape(np.dtype("<i4"), 0, 1 << 24),
+    "load_actions": TableShape(load_tables.ACTIONS_DTYPE, 0, 1 << 20),
+    "load_counts": TableShape(np.dtype("<i8"), BUCKET_COUNT, 1 << 17),
+    "load_nodes": TableShape(NODE_DTYPE, 0, 1 << 24),
+    "load_seconds": TableShape(load_tables.SECONDS_DTYPE, 0, 1 << 26),
 }
 #: Columns of "kind_ns" when there were fewer op kinds: the newer ones took no time.
 _KIND_SLOTS_LEAST = 37
 #: Tables that came later, and may be absent: nothing was gathered then.
-LATER = frozenset({"timelines", "timeline", *phasetables.PHASE_TABLES})
+LATER = frozenset({"timelines", "timeline", *phasetables.PHASE_TABLES, *load_tables.NAMES})
 #: What is large and not always wanted, by what `read` and `files.load` call it.
 PARTS = {"kind_ns": ("kind_ns",), "timeline": ("timelines", "timeline")}
 #: Bytes of all tables together that a reader is ready to hold.
 TOTAL_LIMIT_BYTES = 4 << 30
 #: Rows of a chunk, by table; what is smaller than this is one chunk.
-_CHUNK_ROWS = {"latency_counts": 16}
+_CHUNK_ROWS = {"latency_counts": 16, "load_counts": 16}
 _CHUNK_ROWS_ELSE = 4096
 #: What h5py raises when a file is not what it should be.
 _H5_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, UnicodeError, OverflowError)
@@ -166,6 +174,7 @@ def read(path: Path, node_count: int, leave_out: Collection[str] = ()) -> Arrays
     moved_when = timelines.from_tables(tables["timelines"], tables["timeline"], len(tables["phases"]))
     names, count = phasetables.PHASE_TABLES, len(moved_when)
     some: dict[str, Any] = {name: phasetables.from_table(name, tables[name], count) for name in names}
+    some["load"] = load_tables.from_tables(tables, count)
     phases = tuple(
         replace(_phase(row, tables), timeline=when, **{name: parts[index] for name, parts in some.items()})
         for index, (row, when) in enumerate(zip(tables["phases"], moved_when, strict=True))
@@ -203,6 +212,7 @@ def _tables(record: StormRecord) -> dict[str, Table]:
             for name in phasetables.PHASE_TABLES
         },
         "node_of_rank": np.array(record.node_of_rank, dtype="<i4"),
+        **{name: _stack(parts, name) for name, parts in load_tables.parts(record.phases).items()},
     }
 
 

@@ -11,7 +11,7 @@ from ckptstorm.errors import PlaceError
 from ckptstorm.measure.latency import ALL_KEYS, LatencyKey
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
-from ckptstorm.record import phasetables, timelines
+from ckptstorm.record import load_tables, phasetables, timelines
 from ckptstorm.record.record import SCHEMA
 from ckptstorm.units import TIME_LIMIT_NS
 
@@ -64,6 +64,7 @@ def impossible(tables: dict[str, Table], node_count: int) -> str:
         or _impossible_ranks(tables, node_count)
         or timelines.impossible(tables["timelines"], tables["timeline"], len(tables["phases"]), node_count)
         or phasetables.impossible(tables, node_count)
+        or load_tables.impossible(tables)
     )
 
 
@@ -123,7 +124,8 @@ def _impossible_ranks(tables: dict[str, Table], node_count: int) -> str:
     rows, nodes = tables["phase_rows"], tables["node_of_rank"]
     if len(rows) and int(rows["rank"].max()) >= len(nodes):
         return "a phase row names a rank that there is not"
-    if (nodes >= node_count).any() or (len(rows) and int(rows["node"].max()) >= node_count):
+    of_loads = tables["load_nodes"]["node"]
+    if any((each >= node_count).any() for each in (nodes, rows["node"], of_loads)):
         return "a rank is on a node that there is not"
     for phase_row in tables["phases"]:
         ranks = rows["rank"][int(phase_row["row_first"]) :][: int(phase_row["row_count"])].astype(np.int64)

@@ -19,6 +19,7 @@ from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
 from ckptstorm.measure.timeline import Timeline
 from ckptstorm.measure.traffic import Traffic
 from ckptstorm.measure.visibility import Visibility, not_looked_at
+from ckptstorm.record.load import LoadRecord
 
 __all__ = [
     "SCHEMA",
@@ -71,6 +72,8 @@ class PhaseRecord:
             and none at all when a node could not read its counters.
         due_bytes: the least that must have passed; -1 when it was not worked out.
         pace: what pacing and staging did to each rank, one `PACE_DTYPE` a row; none when nothing did.
+        name: of a load's phase: its stage, or for its prepare and clean up the load itself; "" of all others.
+        load: actions, nodes and seconds of a load's stage; None of all others.
     """
 
     phase: Phase
@@ -94,6 +97,15 @@ class PhaseRecord:
     traffic: tuple[Traffic, ...] = ()
     due_bytes: int = -1
     pace: Pace = field(default_factory=no_pace)
+    name: str = ""
+    load: LoadRecord | None = None
+
+    @property
+    def word(self) -> str:
+        """What reports call it: "save", or by its own name a load's stage."""
+        if self.phase == Phase.LOAD:
+            return self.name
+        return f"{self.phase.word} of {self.name}" if self.name else self.phase.word
 
 
 ReceiptState = Literal[

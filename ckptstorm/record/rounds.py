@@ -61,17 +61,17 @@ class RoundsSummary:
     middle: PhaseSummary
 
 
-def measured(summaries: Iterable[PhaseSummary], phase: Phase) -> tuple[PhaseSummary, ...]:
-    """The measured rounds of a phase, failed ones among them."""
-    return tuple(summary for summary in summaries if summary.phase == phase and summary.is_measured)
+def measured(summaries: Iterable[PhaseSummary], phase: Phase, name: str = "") -> tuple[PhaseSummary, ...]:
+    """The measured rounds of a phase (of a load: of that name), failed ones among them."""
+    return tuple(each for each in summaries if (each.phase, each.name) == (phase, name) and each.is_measured)
 
 
-def over_rounds(summaries: Iterable[PhaseSummary], phase: Phase) -> RoundsSummary | None:
+def over_rounds(summaries: Iterable[PhaseSummary], phase: Phase, name: str = "") -> RoundsSummary | None:
     """A phase over its measured rounds that were finished; None when there is none.
 
     A round in which ops failed has no time: the verdict tells of it (exit code 3), numbers do not.
     """
-    rounds = tuple(summary for summary in measured(summaries, phase) if summary.is_finished)
+    rounds = tuple(summary for summary in measured(summaries, phase, name) if summary.is_finished)
     if not rounds:
         return None
     by_time = sorted(rounds, key=lambda summary: summary.seconds)

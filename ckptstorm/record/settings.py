@@ -95,6 +95,26 @@ def rank_count(record: StormRecord, phase: Phase) -> int:
     return {Phase.SAVE: save, Phase.RESTORE: restore}.get(phase, everyone)
 
 
+def saves(record: StormRecord) -> bool:
+    """Whether the job asks for checkpoints at all: one of loads only does not."""
+    model = table(record.job, "model")
+    return not loads(record) or any(key in model for key in ("name", "architecture", "shard_bytes"))
+
+
+def loads(record: StormRecord) -> tuple[dict[str, Any], ...]:
+    """`[[load]]`: its tables, in the order of the job."""
+    value = _at(record.job, ("load",))
+    return tuple(table(each) for each in value) if isinstance(value, list | tuple) else ()
+
+
+def threads(record: StormRecord, load: str) -> int:
+    """I/O threads of a rank in save and restore, or in that load."""
+    for each in loads(record) if load else ():
+        if load in (text(each, "name"), text(each, "kind")):
+            return max(count(each, "threads"), 1)
+    return max(count(record.job, "io", "threads"), 1)
+
+
 def engine_name(record: StormRecord) -> str:
     """The engine that moved the bytes (not the one asked for, when that was "auto")."""
     took_effect = record.asked.get("io.engine", ("", ""))[1]

@@ -18,6 +18,7 @@ from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import checks
 from ckptstorm.record.arrays import Arrays
 from ckptstorm.record.definitions import DEFINITIONS
+from ckptstorm.record.load import summarize_actions
 from ckptstorm.record.receipts import receipts
 from ckptstorm.record.record import SCHEMA, Failure, MismatchSeen, Node, PhaseRecord, StormRecord
 from ckptstorm.record.rounds import RoundsSummary, measured, over_rounds, trend_of
@@ -26,12 +27,15 @@ from ckptstorm.record.verdict import limits, verdict
 
 
 class PhaseTexts(msgspec.Struct, frozen=True):
-    """What of a phase is text: error classes, mismatches, counters by their names."""
+    """What of a phase is text: error classes, mismatches, counters by their names; of loads their words."""
 
     failures: tuple[Failure, ...] = ()
     mismatches: tuple[MismatchSeen, ...] = ()
     traffic: tuple[Traffic, ...] = ()
     due_bytes: int = -1
+    name: str = ""
+    load: str = ""
+    actions: tuple[str, ...] = ()
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -119,12 +123,21 @@ def to_record(told: Told, arrays: Arrays, job_text: str, path: str) -> StormReco
         environment=told.environment,
         nodes=told.nodes,
         node_of_rank=arrays.node_of_rank,
-        phases=tuple(replace(phase, **msgspec.structs.asdict(text)) for phase, text in pairs),
+        phases=tuple(_with_texts(phase, text) for phase, text in pairs),
         ended=told.ended,
         ended_because=told.ended_because,
         simulated=told.simulated,
         schema=told.schema,
     )
+
+
+def _with_texts(phase: PhaseRecord, text: PhaseTexts) -> PhaseRecord:
+    load = phase.load
+    if load is not None:
+        words = (*text.actions, *("unknown" for _ in load.actions))[: len(load.actions)]
+        load = replace(load, load=text.load, actions=words)
+    told = {name: value for name, value in msgspec.structs.asdict(text).items() if name not in ("load", "actions")}
+    return replace(phase, load=load, **told)
 
 
 def _traffic_json(traffic: Traffic) -> dict[str, Any]:
@@ -141,7 +154,9 @@ def _traffic_json(traffic: Traffic) -> dict[str, Any]:
 def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
     check = summary.clock
     return asdict(summary) | {
-        "phase": phase.phase.word,
+        "phase": phase.word,
+        "name": phase.name,
+        **_load_json(summary, phase),
         "clock": asdict(check) | {"agrees": check.agrees},
         "planned_sync_count": phase.planned_sync_count,
         "planned_op_count": phase.planned_op_count,
@@ -151,6 +166,19 @@ def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
         "traffic": [_traffic_json(each) for each in phase.traffic],
         "failures": [asdict(failure) for failure in phase.failures],
         "mismatches": [asdict(mismatch) for mismatch in phase.mismatches],
+    }
+
+
+def _load_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
+    """What only a load's stage has: its actions, their numbers for nodes and seconds."""
+    if phase.load is None:
+        return {}
+    load = phase.load
+    return {
+        "load": load.load,
+        "actions": load.actions,
+        "per_action": [asdict(action) for action in summarize_actions(load, summary.seconds)],
+        "per_second": {"op_count": load.seconds[:, 0].tolist(), "bytes": load.seconds[:, 1].tolist()},
     }
 
 

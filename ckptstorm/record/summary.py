@@ -61,6 +61,7 @@ class PhaseSummary:
         rank_seconds: percentiles over ranks, each from its own planned release (skew and stagger move it).
         clock: the barrier's independent check on T.
         staged: of an asynchronous save.
+        name: of a load's phase; "" of all others.
     """
 
     phase: Phase
@@ -97,6 +98,7 @@ class PhaseSummary:
     rank_seconds: RankSeconds
     clock: ClockCheck = field(default_factory=ClockCheck)
     staged: Staged | None = None
+    name: str = ""
 
     @property
     def is_measured(self) -> bool:
@@ -121,7 +123,7 @@ def phase_summary(phase: PhaseRecord, record: StormRecord) -> PhaseSummary:
     times, own = done_after_release_ns(rows), durable_times_ns(phase)
     whole_ns = int(times.max(initial=0))
     async_save = staged(phase, whole_ns)
-    threads = max(settings.count(record.job, "io", "threads"), 1)
+    threads = settings.threads(record, phase.load.load if phase.load else "")
     sums = {name: int(rows[name].sum(dtype=np.int64)) for name in _SUMS}
     return PhaseSummary(
         phase=phase.phase,
@@ -151,6 +153,7 @@ def phase_summary(phase: PhaseRecord, record: StormRecord) -> PhaseSummary:
         rank_seconds=RankSeconds(*(order_statistic(own, q) / NS_PER_S for q in (0.5, 0.99, 1.0))),
         clock=clock_check(phase),
         staged=async_save,
+        name=phase.name,
         **sums,
     )
 

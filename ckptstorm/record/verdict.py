@@ -86,7 +86,7 @@ def _storage_failures(record: StormRecord) -> Iterator[str]:
         if mismatches or phase.mismatches:
             first = f", first: {phase.mismatches[0].sentence}" if phase.mismatches else ""
             yield f"WRONG BYTES: {where}: {counted(max(mismatches, len(phase.mismatches)), 'read')} differed{first}"
-        if record.ended == "complete" and phase.phase in (Phase.SAVE, Phase.RESTORE):
+        if record.ended == "complete" and phase.phase in (Phase.SAVE, Phase.RESTORE, Phase.LOAD):
             yield from _short(phase, where)
     if told > _FAILURES_TOLD:
         yield f"ERROR: {told - _FAILURES_TOLD:,} more classes of errors"
@@ -117,12 +117,12 @@ def _doubts(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Iterato
             yield f"{name.upper()}: {receipt.state.replace('_', ' ')}: {receipt.evidence}{remedy}"
     yield from _missing_rounds(record, summaries)
     for phase, summary in zip(record.phases, summaries, strict=True):
-        if summary.is_measured and phase.phase in (Phase.SAVE, Phase.RESTORE):
+        if summary.is_measured and phase.phase in (Phase.SAVE, Phase.RESTORE, Phase.LOAD):
             yield from _phase_doubts(record, phase, summary)
 
 
 def _missing_rounds(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Iterator[str]:
-    if record.ended != "complete":
+    if record.ended != "complete" or not settings.saves(record):
         return
     rounds = settings.rounds_planned(record)
     for phase in (Phase.SAVE, Phase.RESTORE):
@@ -148,4 +148,4 @@ def _phase_doubts(record: StormRecord, phase: PhaseRecord, summary: PhaseSummary
 
 
 def _where(phase: PhaseRecord) -> str:
-    return f"{phase.phase.word} of {round_words(phase.round)}"
+    return f"{phase.word} of {round_words(phase.round)}"

@@ -36,9 +36,13 @@ class Known:
         """The measured rounds of a phase."""
         return measured(self.summaries, phase)
 
-    def over_rounds(self, phase: Phase) -> RoundsSummary | None:
-        """They taken together; None when there is none."""
-        return over_rounds(self.summaries, phase)
+    def over_rounds(self, phase: Phase, name: str = "") -> RoundsSummary | None:
+        """They taken together (of a load's phase, those of its name); None when there is none."""
+        return over_rounds(self.summaries, phase, name)
+
+    def stages(self) -> tuple[str, ...]:
+        """The names of the loads' phases, in the order they ran."""
+        return tuple(dict.fromkeys(each.name for each in self.summaries if each.phase == Phase.LOAD))
 
 
 def know(record: StormRecord) -> Known:

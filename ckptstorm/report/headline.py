@@ -17,6 +17,7 @@ from ckptstorm.record.rounds import RoundsSummary
 from ckptstorm.record.words import counted, percent
 from ckptstorm.report.course import staged_answer
 from ckptstorm.report.facts import Known
+from ckptstorm.report.loads import load_answer, load_facts
 from ckptstorm.report.parts import Block, Fact, Line, Section
 from ckptstorm.units import bytes_text, rate_text, time_text
 
@@ -44,6 +45,7 @@ def headline(known: Known) -> Section:
     blocks: list[Block] = [Line(f"ckptstorm {known.record.storm_id}", "quiet"), _judgement(known)]
     blocks += [Fact("because", reason, "bad" if verdict.exit_code else "doubt") for reason in verdict.reasons]
     blocks += [Fact(phase.word, answer) for phase in (Phase.SAVE, Phase.RESTORE) if (answer := _answer(known, phase))]
+    blocks += [Fact(name, answer) for name in known.stages() if (answer := load_answer(known, name))]
     durable = known.receipts["durable"]
     if durable.state == "not_asked":
         blocks.append(Fact("note", durable.evidence, "doubt"))
@@ -112,8 +114,10 @@ def asked(known: Known) -> Section:
     layout = settings.text(job, "layout", "name", default="unknown")
     sharding = settings.text(job, "parallel", "sharding", default="unknown")
     durability = settings.text(job, "io", "durability", default="layout")
+    saved = f"{_model(job)} as {layout} ({sharding}), {size}{world}"
     blocks: list[Block] = [
-        Fact("saved", f"{_model(job)} as {layout} ({sharding}), {size}{world}"),
+        Fact("saved", saved if settings.saves(record) else f"nothing: loads only, {world}"),
+        *load_facts(known),
         Fact("moved by", f"engine {settings.engine_name(record)}, durability {_durability(durability)}"),
         Fact("onto", _place(known)),
     ]

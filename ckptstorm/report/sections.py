@@ -20,6 +20,7 @@ from ckptstorm.report.allocation import allocation
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.halves import halves
 from ckptstorm.report.headline import asked, headline
+from ckptstorm.report.loads import loads
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.report.phases import restore, save
 from ckptstorm.report.storage import storage
@@ -114,7 +115,7 @@ def _failure_words(failure: Failure, phase: PhaseRecord) -> str:
     first = f"first on rank {failure.rank} ({failure.host}) at {failure.file}, offset {failure.offset_bytes:,}"
     most = failure.ranks[0] if failure.rank_count > 1 and failure.ranks else None
     often = f"; most often, {counted(most[1], 'time')}, on rank {most[0]}" if most and most[1] > 1 else ""
-    where = f"{phase.phase.word} of {round_words(phase.round)}"
+    where = f"{phase.word} of {round_words(phase.round)}"
     return f"{counted(failure.count, 'time')} from {failure.op} in {where}{on}; {first}{often}"
 
 
@@ -142,6 +143,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     waits,
     save,
     restore,
+    loads,
     course.staged,
     course.over_rounds,
     course.deletion,

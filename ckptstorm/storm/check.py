@@ -20,15 +20,15 @@ from ckptstorm.program import DATA, Kind
 from ckptstorm.reshaping import ALIGNMENT_BYTES, misaligned
 from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
+from ckptstorm.storm.check_loads import check_load_engines, load_findings
 from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.findings import Finding
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
+from ckptstorm.storm.memory import RANK_BYTES, available_bytes
 from ckptstorm.storm.staging import check_staging, host_bytes
 from ckptstorm.storm.striping import check_stripe
 from ckptstorm.units import bytes_text, count_text
 
-#: A rank of ours: Python, NumPy, MPI (43 MiB were measured), and the op tables.
-_RANK_BYTES = 64 << 20
 _BUFFERS_PER_OP = 2
 #: The longest name that a layout makes below the step directory is far below this; refused when the mount takes less.
 _NAME_BYTES = 64
@@ -69,6 +69,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     """
     check_plan(job, world)
     engine = check_engine(job)
+    check_load_engines(job, engine)
     _check_shape(job, world)
     _check_faults(job, world)
     check_staging(job, world)
@@ -86,6 +87,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         _memory(world, memory_bytes(job, world, sums, facts)),
         _file_system(job, mount),
         _finding("stripe", lambda: check_stripe(job, adapter)),
+        *load_findings(job, world, mount, (sums.data_bytes + sums.commit_bytes) * checkpoints_at_once(job)),
         Finding("engine", "fine", f"{engine}" + (" (chosen by auto)" if job.io.engine == "auto" else "")),
         Finding("block size", "fine", f"{bytes_text(facts.block_size_bytes)} shapes buffered writers and readers"),
     )
@@ -94,7 +96,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
 
 def _check_shape(job: Job, world: World) -> None:
     """What [io] asks of the requests' shape must have an effect, and O_DIRECT must be possible."""
-    if not (job.io.coalesce or job.io.direct or job.io.threads > 1):
+    if not (job.io.coalesce or job.io.direct or job.io.threads > 1) or not job.saves:
         return
     rank_plan = plan(job, world, 0)
     stages = lowered((*rank_plan.save, *rank_plan.restore), facts_of(job, ALIGNMENT_BYTES), job.io)
@@ -236,23 +238,17 @@ def buffer_bytes(job: Job, largest_bytes: int) -> int:
 def memory_bytes(job: Job, world: World, sums: Totals, facts: Facts) -> int:
     """What the ranks of the fullest node need together."""
     largest = largest_op_bytes(job, world, sums, facts)
-    return world.most_ranks_per_node * (_RANK_BYTES + buffer_bytes(job, largest) + host_bytes(job))
+    return world.most_ranks_per_node * (RANK_BYTES + buffer_bytes(job, largest) + host_bytes(job))
 
 
 def _memory(world: World, need: int) -> Finding:
     ranks = world.most_ranks_per_node
-    available = _available_bytes()
+    available = available_bytes()
     sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
     if need > available:
         hint = 'lower it with [io] transfer = "16MiB", or put fewer ranks on a node'
         return Finding("memory", "stops", f"not enough memory: {sentence}", hint)
     return Finding("memory", "fine", sentence)
-
-
-def _available_bytes() -> int:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        figures = dict(line.split(":", 1) for line in file)
-    return int(figures["MemAvailable"].split()[0]) * 1024
 
 
 def _file_system(job: Job, mount: Mount) -> Finding:

@@ -9,6 +9,8 @@ from typing import Any
 
 from ckptstorm.errors import PlaceError
 from ckptstorm.jobfile import from_builtins
+from ckptstorm.load_tables import LoadTable, directory_of
+from ckptstorm.loads import load_of
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import created_files, scene_of
 from ckptstorm.storm import ground, removal
@@ -61,12 +63,16 @@ def clean(directory: str) -> Cleaned:
         raise PlaceError(f"{directory}: storm {manifest.storm_id} is running in it ({runner})", "stop it first")
     job = from_builtins(manifest.job, f"{directory}/{MANIFEST}")
     world = World(manifest.rank_count, manifest.rank_count)
-    scene_of(job, world)  # a damaged mark's job is refused before anything is removed
+    if job.saves:
+        scene_of(job, world)  # a damaged mark's job is refused before anything is removed
     root_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     removed = 0
     try:
+        for load in job.load:
+            # Which node a rank was on changes no name of a load.
+            removed += _clean_load(root_fd, load, World(manifest.rank_count))
         for step in manifest.steps:
-            if removal.is_real_directory(root_fd, step):
+            if step.startswith("step-") and removal.is_real_directory(root_fd, step):
                 for rank in range(manifest.rank_count):
                     removed += removal.remove_files(root_fd, step, created_files(job, world, rank))
                 for rank in range(manifest.rank_count):
@@ -83,3 +89,17 @@ def clean(directory: str) -> Cleaned:
     if not left:
         removal.remove_made(directory, manifest.made_count)
     return Cleaned(directory, manifest.storm_id, removed, left)
+
+
+def _clean_load(root_fd: int, entry: LoadTable, world: World) -> int:
+    """Remove what a load may have made; how many files were there."""
+    home, load, removed = directory_of(entry), load_of(entry, world), 0
+    if not removal.is_real_directory(root_fd, home):
+        return 0
+    made = [load.created(rank) for rank in range(world.rank_count)]
+    for created in made:
+        removed += removal.remove_files(root_fd, home, created.files)
+    for created in made:
+        removal.remove_named_directories(root_fd, home, created.directories)
+    removal.remove_step(root_fd, home)
+    return removed

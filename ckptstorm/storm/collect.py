@@ -32,12 +32,14 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
     observed = seen.observed
     rows = cluster.rows_on_rank_0(phase_row(observed).reshape(1))
     spent = cluster.rows_on_rank_0(kind_ns(observed).view([("kinds", "<i8", (KIND_SLOTS,))]))
-    table = _latency_of_all(cluster, observed)
+    pairs = [(part.program, part.times) for part in observed.parts]
+    table = latency_of_all(cluster, latency.observe(pairs, observed.announced_release_ns))
     planned = cluster.sum_on_rank_0(_planned(observed))
     moved_when = _timeline_of_all(cluster, observed)
     uncertainty = cluster.greatest(np.array([seen.clock.uncertainty_ns], dtype=np.int64))
     clocks = _clocks_of_all(cluster, seen)
-    failed, mismatched = _words_of_all(cluster, observed)
+    sentences = [one.sentence() for notes in observed.tallies for one in getattr(notes, "mismatches", ())]
+    failed, mismatched = words_of_all(cluster, failures(observed, cluster.place.host), sentences)
     pace = cluster.rows_on_rank_0(seen.pace) if len(seen.pace) else no_pace()
     if cluster.rank != 0:
         return None
@@ -73,8 +75,8 @@ def _clocks_of_all(cluster: Cluster, seen: Seen) -> Clocks:
     return kept
 
 
-def _latency_of_all(cluster: Cluster, observed: Observed) -> LatencyTable:
-    mine = latency.observe([(part.program, part.times) for part in observed.parts], observed.announced_release_ns)
+def latency_of_all(cluster: Cluster, mine: LatencyTable) -> LatencyTable:
+    """The histograms of all ranks; of meaning on rank 0 only."""
     anywhere = cluster.greatest(latency.present(mine).astype(np.int8)).astype(np.bool_)
     counts, max_ns, sum_ns = latency.aligned(mine, anywhere)
     sums = cluster.sum_on_rank_0(np.concatenate([counts.reshape(-1), sum_ns]))
@@ -117,11 +119,11 @@ def _planned(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     )
 
 
-def _words_of_all(cluster: Cluster, observed: Observed) -> tuple[tuple[Failure, ...], tuple[MismatchSeen, ...]]:
+def words_of_all(
+    cluster: Cluster, failed: tuple[Failure, ...], sentences: list[str]
+) -> tuple[tuple[Failure, ...], tuple[MismatchSeen, ...]]:
     """Error classes and mismatches; words travel only when some rank has any."""
-    host = cluster.place.host
-    failed = failures(observed, host)[:_DESCRIBED]
-    sentences = [one.sentence() for notes in observed.tallies for one in getattr(notes, "mismatches", ())]
+    failed, host = failed[:_DESCRIBED], cluster.place.host
     if not cluster.greatest(np.array([bool(failed or sentences)], dtype=np.int8))[0]:
         return (), ()
     words = {"failures": [asdict(one) for one in failed], "mismatches": sentences[:_DESCRIBED], "host": host}

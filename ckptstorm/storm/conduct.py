@@ -15,6 +15,7 @@ from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.job import Job, to_builtins
+from ckptstorm.load_tables import directory_of
 from ckptstorm.model.parallel import World
 from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground, halves
@@ -26,8 +27,8 @@ from ckptstorm.storm.lookout import LookOut, Names, look_out
 from ckptstorm.storm.manifest import Manifest
 from ckptstorm.storm.naming import OpNamer
 from ckptstorm.storm.orders import Orders
+from ckptstorm.storm.outcome import Outcome
 from ckptstorm.storm.recorder import Recorder
-from ckptstorm.storm.rounds import Outcome
 from ckptstorm.storm.session import order, stations, take_part, tell
 from ckptstorm.storm.striping import set_stripe
 from ckptstorm.storm.watch import LookOut as Look
@@ -157,7 +158,8 @@ def _take_part(
 
 def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
     steps = ground.step_names(job.storm.warmup + job.storm.rounds, job.layout.overwrite)
-    distinct = tuple(dict.fromkeys(steps))
+    steps = steps if job.saves else ()
+    distinct = tuple(dict.fromkeys((*steps, *(directory_of(load) for load in job.load))))
     return Manifest(
         storm_id, to_builtins(job), cluster.rank_count, distinct, platform.node(), os.getpid(), made_count=0
     )

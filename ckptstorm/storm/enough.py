@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from ckptstorm.clock import monotonic_ns
@@ -62,4 +64,4 @@ class Enough:
 
 
 def _of_round(record: StormRecord, number: int) -> list[PhaseRecord]:
-    return [phase for phase in record.phases[-16:] if phase.round == number]
+    return list(itertools.takewhile(lambda phase: phase.round == number, reversed(record.phases)))

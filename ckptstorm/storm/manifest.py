@@ -25,7 +25,7 @@ class Manifest:
         storm_id: whose it is.
         job: the resolved job, plain values.
         rank_count: of the storm's world.
-        steps: every step directory that the storm may have made.
+        steps: every step directory that the storm may have made, and every load's.
         host, pid: of rank 0 while it runs.
         made_count: how many levels of directories the storm made, this one included; clean-up removes them.
     """
@@ -76,7 +76,7 @@ def _between(number: int, least: int, most: int) -> int:
 def _step_names_of(listed: list[object]) -> tuple[str, ...]:
     """A mark may come from a stranger: only names that a storm of ours gives are ever entered."""
     names = tuple(str(name) for name in listed)
-    if not all(re.fullmatch(r"step-[0-9]{1,12}", name) for name in names):
+    if not all(re.fullmatch(r"step-[0-9]{1,12}|load-[a-z0-9-]{1,32}", name) for name in names):
         raise ValueError("not a step directory's name")
     return names
 

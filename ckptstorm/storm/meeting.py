@@ -19,10 +19,14 @@ class Meeting:
     """Communicators of the save and of the restore; making one is a collective of all ranks."""
 
     def __init__(self, cluster: Cluster, job: Job, world: World, plan: RankPlan) -> None:
-        sides = sides_of(job, world)
         self._everyone: Groups = {"world": cluster.everyone}
-        self._counts = {Phase.SAVE: sides.save.rank_count, Phase.RESTORE: sides.restore.rank_count}
         self._all = world.rank_count
+        self._counts: dict[Phase, int] = {}
+        self._groups: dict[Phase, Groups] = {}
+        if not job.saves:
+            return
+        sides = sides_of(job, world)
+        self._counts = {Phase.SAVE: sides.save.rank_count, Phase.RESTORE: sides.restore.rank_count}
         self._groups = {
             Phase.SAVE: _groups(cluster, scene_of(job, world).parallel, plan.save),
             Phase.RESTORE: _groups(cluster, restore_scene_of(job, world).parallel, plan.restore),

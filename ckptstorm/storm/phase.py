@@ -22,6 +22,7 @@ from ckptstorm.payload import Payload
 from ckptstorm.program import Program
 from ckptstorm.sinks import STOP, KeepTimes
 from ckptstorm.steps import Meet
+from ckptstorm.storm.frame import Frame
 from ckptstorm.storm.lowered import Lowered
 from ckptstorm.storm.staging import Trainer
 from ckptstorm.storm.watch import Watch
@@ -89,18 +90,18 @@ class Leg:
         self.program, self.prepared, self.part, self.where = program, prepared, part, where
         self.sink = KeepTimes(len(program.ops))
         self.ops_run = self.started_ns = 0
-        self._release_ns = 0
+        self.release_ns = 0
         self._raised: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def start(self, release_ns: int) -> None:
         """Begin at that instant of this node's clock (at once when it has passed)."""
-        self._release_ns = release_ns
+        self.release_ns = release_ns
         self._thread.start()
 
     def run_here(self, release_ns: int) -> None:
         """The same on this thread."""
-        self._release_ns = release_ns
+        self.release_ns = release_ns
         self._work()
         if self._raised is not None:
             raise self._raised
@@ -123,16 +124,19 @@ class Leg:
         try:
             self._wait()
             self.started_ns = monotonic_ns()
-            self.ops_run = self.prepared.run(self.sink, 0, len(self.program.ops))
+            self._run()
         except BaseException as raised:  # noqa: BLE001 - carried to the main thread, which raises it
             self._raised = raised
 
+    def _run(self) -> None:
+        self.ops_run = self.prepared.run(self.sink, 0, len(self.program.ops))
+
     def _wait(self) -> None:
         """Until the release; a stop is obeyed meanwhile (the engine then runs nothing)."""
-        while self._release_ns - monotonic_ns() > 2 * _LOOK_S * NS_PER_S and not self.sink.control[STOP]:
+        while self.release_ns - monotonic_ns() > 2 * _LOOK_S * NS_PER_S and not self.sink.control[STOP]:
             time.sleep(_LOOK_S)
         if not self.sink.control[STOP]:
-            wait_until(self._release_ns)
+            wait_until(self.release_ns)
 
 
 Stage = list[Leg] | Meet
@@ -152,7 +156,28 @@ class PhaseRun:
     def run(self, phase: Phase, round_number: int, stages: Sequence[Stage], own: Own = NOTHING_OWN) -> Seen:
         """Run prepared stages from this rank's own release to the closing barrier."""
         legs = [leg for stage in stages if isinstance(stage, list) for leg in stage]
-        self._watch.begin(phase, round_number, legs)
+        frame = self.framed(phase, round_number, stages, own)
+        observed = Observed(
+            rank=self._cluster.rank,
+            node=self._cluster.place.node_index,
+            round=round_number,
+            phase=phase,
+            announced_release_ns=frame.announced_ns,
+            started_ns=frame.started_ns,
+            done_ns=frame.done_ns,
+            parts=tuple(PartRun(leg.program, leg.sink.times, leg.ops_run, leg.part) for leg in legs),
+            tallies=[leg.prepared.finish() for leg in legs],
+            coordination_ns=self._coordination_ns,
+            cpu_ns=frame.cpu_ns,
+            drift_ns=frame.drift_ns,
+            was_stopped=self._watch.is_stopping,
+            is_sync_expected=self._watch.is_sync_due,
+        )
+        return Seen(observed, frame.barrier_to_barrier_ns, frame.clock, frame.has_failed, frame.pace)
+
+    def framed(self, phase: Phase, round_number: int, stages: Sequence[Stage], own: Own = NOTHING_OWN) -> Frame:
+        """Run prepared stages, and tell when that was; what the legs saw is theirs to tell."""
+        self._watch.begin(phase, round_number, [leg for stage in stages if isinstance(stage, list) for leg in stage])
         clock = measure_offset(self._cluster)
         self._cluster.barrier()
         announced_ns = self._announced_release_ns() - clock.offset_ns
@@ -166,23 +191,8 @@ class PhaseRun:
         self._cluster.barrier()
         closed_ns = monotonic_ns()
         drift_ns = measure_offset(self._cluster).offset_ns - clock.offset_ns
-        observed = Observed(
-            rank=self._cluster.rank,
-            node=self._cluster.place.node_index,
-            round=round_number,
-            phase=phase,
-            announced_release_ns=announced_ns,
-            started_ns=started_ns,
-            done_ns=done_ns,
-            parts=tuple(PartRun(leg.program, leg.sink.times, leg.ops_run, leg.part) for leg in legs),
-            tallies=[leg.prepared.finish() for leg in legs],
-            coordination_ns=self._coordination_ns,
-            cpu_ns=cpu_ns,
-            drift_ns=drift_ns,
-            was_stopped=self._watch.is_stopping,
-            is_sync_expected=self._watch.is_sync_due,
-        )
-        return Seen(observed, closed_ns - announced_ns, clock, self._has_failed, pace)
+        elapsed_ns = closed_ns - announced_ns
+        return Frame(announced_ns, started_ns, done_ns, elapsed_ns, clock, drift_ns, cpu_ns, self._has_failed, pace)
 
     def _announced_release_ns(self) -> int:
         """The instant of the release on rank 0's clock: far enough ahead for all to hear of it before."""

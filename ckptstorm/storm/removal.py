@@ -32,9 +32,9 @@ def remove_files(root_fd: int, step: str, names: Iterable[str]) -> int:
     with _step_fd(root_fd, step) as step_fd:
         if step_fd < 0:
             return 0
+        known: dict[str, bool] = {"": True}
         for name in names:
-            parent = os.path.dirname(name)
-            if parent and not is_real_directory(step_fd, parent):
+            if not _is_real_path(step_fd, os.path.dirname(name), known):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=step_fd)
@@ -53,12 +53,30 @@ def remove_directories(root_fd: int, step: str, names: Iterable[str]) -> None:
                 os.rmdir(parent, dir_fd=step_fd)
 
 
+def remove_named_directories(root_fd: int, step: str, names: Iterable[str]) -> None:
+    """Remove these directories below a step, children first, as far as they are empty; a link is none."""
+    with _step_fd(root_fd, step) as step_fd:
+        known: dict[str, bool] = {"": True}
+        for name in sorted(names, key=lambda each: -each.count("/")) if step_fd >= 0 else ():
+            if not _is_real_path(step_fd, os.path.dirname(name), known):
+                continue
+            with contextlib.suppress(OSError):  # not there, not empty, or a link
+                os.rmdir(name, dir_fd=step_fd)
+
+
 def is_real_directory(root_fd: int, step: str) -> bool:
     """Whether the step directory is there, and is no symbolic link that leads elsewhere."""
     try:
         return stat.S_ISDIR(os.stat(step, dir_fd=root_fd, follow_symlinks=False).st_mode)
     except OSError:
         return False
+
+
+def _is_real_path(step_fd: int, path: str, known: dict[str, bool]) -> bool:
+    """Whether a directory and all above it, up to the step, are real ones; `known` remembers."""
+    if path not in known:
+        known[path] = _is_real_path(step_fd, os.path.dirname(path), known) and is_real_directory(step_fd, path)
+    return known[path]
 
 
 def leads_elsewhere(root_fd: int, name: str) -> bool:

@@ -8,10 +8,9 @@ with what is known.
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.measure.visibility import Visibility, not_looked_at
 from ckptstorm.program import Program
-from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, halves, removal, settle
 from ckptstorm.storm.collect import collect
@@ -29,51 +27,15 @@ from ckptstorm.storm.costs import measure_costs
 from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.enough import Enough
+from ckptstorm.storm.load_phases import LoadPhases
 from ckptstorm.storm.lowered import Lowered, programs_of
 from ckptstorm.storm.orders import Reading
+from ckptstorm.storm.outcome import Keeper, Outcome, agreed
 from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.placing import placement
-from ckptstorm.storm.saved import SavedRound
 from ckptstorm.storm.sights import Sights
 from ckptstorm.storm.watch import Watch
-
-
-class Keeper(Protocol):
-    """Rank 0's record."""
-
-    @property
-    def record(self) -> StormRecord:
-        """All that is known by now."""
-
-    def take(self, phase: PhaseRecord) -> None:
-        """A finished phase."""
-
-    def take_lateness(self, late_ns: int) -> None:
-        """How late a save was after the `interval` since the one before."""
-
-    def take_direct(self, evidence: settle.DirectEvidence) -> None:
-        """What shows that O_DIRECT was in force in a save."""
-
-    def take_placement(self, placement: dict[str, Any]) -> None:
-        """Which server holds which file of a save."""
-
-    def take_cannot(self, ability: str, reason: str) -> None:
-        """What the file system's adapter turned out not to be able to do here."""
-
-    def take_saved(self, rounds: tuple[SavedRound, ...]) -> None:
-        """The checkpoints that a save on its own has left."""
-
-    def take_own_share(self, share: float) -> None:
-        """Of what a restore on its own is about to read, the share that its reader's machine wrote."""
-
-
-class Outcome(enum.IntEnum):
-    """How a phase, or the storm, went; the worst of all ranks counts."""
-
-    FINE = 0
-    FAILED = 1
-    STOPPED = 2
 
 
 class Rounds:
@@ -85,6 +47,7 @@ class Rounds:
         self._steps = ground.step_names(crew.round_count, crew.job.layout.overwrite)
         self._present: list[int] = []  # rounds whose files are there
         self._costs = measure_costs(crew.cluster)
+        self._loads = LoadPhases(crew, watch, keeper, self._costs)
         self._claims_durable = _claims_durable(crew)
         self._enough = Enough(crew.job.storm, crew.cluster)
         self._pacer = Pacer(crew, watch)
@@ -97,7 +60,7 @@ class Rounds:
         """All rounds, then the clean-up; a collective of all ranks."""
         if self._crew.orders.reading is not None:
             return self._restore_saved(self._crew.orders.reading)
-        outcome = Outcome.FINE
+        outcome, index = Outcome.FINE, 0
         for index in range(self._crew.round_count):
             worst, is_last = self._round(index)
             outcome = max(outcome, worst)
@@ -105,6 +68,7 @@ class Rounds:
                 break
             if worst == Outcome.FINE:
                 self._remove_older(self._crew.job.storm.keep, Phase.DELETE, self._number(index))
+        self._loads.clean_up(self._number(index))
         kept = 1 if self._crew.orders.keeps_files and outcome == Outcome.FINE else 0
         if self._crew.orders.half == "save" and outcome == Outcome.FINE:
             return self._leave_saved()
@@ -150,16 +114,21 @@ class Rounds:
         number, step, is_staged = self._number(index), self._steps[index], self._crew.area is not None
         self._pacer.wait(self._tell_lateness)
         self._enough.begin(number)
-        self._present.append(index)
-        outcome = self._phase(Phase.SAVE, number, self._crew.save, step)
-        if outcome == Outcome.FINE and not is_staged:
+        outcome = self._save(index, number) if self._crew.job.saves else Outcome.FINE
+        if outcome == Outcome.FINE and not is_staged and self._crew.job.saves:
             outcome = self._read_back(number, step)
+        if outcome == Outcome.FINE:
+            outcome = self._loads.run_round(number)
         if outcome == Outcome.STOPPED:
             return outcome, True
         is_last = self._enough.is_reached(number, self._keeper.record if self._keeper is not None else None)
         if is_staged and is_last and outcome == Outcome.FINE:
             outcome = self._read_back(number, step)
         return outcome, is_last
+
+    def _save(self, index: int, number: int) -> Outcome:
+        self._present.append(index)
+        return self._phase(Phase.SAVE, number, self._crew.save, self._steps[index])
 
     def _read_back(self, number: int, step: str) -> Outcome:
         outcome = self._settle(number, step)
@@ -224,12 +193,7 @@ class Rounds:
             self._keeper.take_cannot(ability, reason)
 
     def _agree(self, seen: Seen) -> Outcome:
-        own = Outcome.FAILED if seen.has_failed else Outcome.FINE
-        own = Outcome.STOPPED if self._watch.is_stopping else own
-        agreed = Outcome(int(self._cluster.greatest(np.array([own], dtype=np.int8))[0]))
-        if agreed == Outcome.STOPPED:
-            self._watch.stop()
-        return agreed
+        return agreed(self._cluster, self._watch, seen)
 
     def _remove_older(self, keep: int, phase: Phase, number: int | None = None) -> None:
         """Delete all checkpoints but the newest `keep`, as a phase of round `number` (of the one that made them)."""

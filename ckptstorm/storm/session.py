@@ -16,11 +16,14 @@ from ckptstorm.engines import ENGINES
 from ckptstorm.errors import LostRankError, PlaceError
 from ckptstorm.filesystems.mount import differs, mount_of
 from ckptstorm.layouts import LAYOUTS
+from ckptstorm.load_tables import kind_of
+from ckptstorm.loads import LOADS
 from ckptstorm.storm import ground, probes
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.deputy import look_after_rank_0
 from ckptstorm.storm.orders import Ending, Orders
-from ckptstorm.storm.rounds import Keeper, Outcome, Rounds
+from ckptstorm.storm.outcome import Keeper, Outcome
+from ckptstorm.storm.rounds import Rounds
 from ckptstorm.storm.watch import LookOut, StopSignals, Watch
 
 #: Makes rank 0's look-out once its crew is known.
@@ -91,8 +94,9 @@ def part_of(cluster: Cluster, count: int, *, spread: bool) -> Cluster:
 
 def order(cluster: Cluster, orders: Orders) -> None:
     """Rank 0: tell all what to do, with the modules of the engine and the layout, which rank 0 reads for all."""
-    locations = (ENGINES[orders.engine].location, LAYOUTS[orders.job.layout.name].location)
-    modules = [location.partition(":")[0] for location in locations]
+    locations = [ENGINES[orders.engine].location, LAYOUTS[orders.job.layout.name].location]
+    locations += [LOADS[kind_of(load)].location for load in orders.job.load]
+    modules = [location.partition(":")[0] for location in dict.fromkeys(locations)]
     tell(cluster, {"orders": orders.to_message(), "modules": modules})
     share(cluster, modules)
 

@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +50,15 @@ def drop_written(crew: Crew, step: str) -> str:
     Returns:
         Why that could not be done; "" when it was. What is left then shows in residency and counters.
     """
-    locations = sorted(written(crew, step) | {f"{step}/{name}" for name in crew.plan.created})
+    return drop_files(crew, sorted(written(crew, step) | {f"{step}/{name}" for name in crew.plan.created}))
+
+
+def drop_files(crew: Crew, locations: Iterable[str]) -> str:
+    """Have this node forget these files, where they are there.
+
+    Returns:
+        Why that could not be done; "" when it was.
+    """
     paths = [os.path.join(crew.orders.directory, location) for location in locations]
     try:
         for path in paths:

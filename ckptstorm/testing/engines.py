@@ -10,14 +10,17 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path as FilePath
+from typing import cast
 
 import numpy as np
 import pytest
 
-from ckptstorm.engines.contract import Engine, Notes, Setup
+from ckptstorm.clock import monotonic_ns
+from ckptstorm.engines.contract import Engine, Notes, Repeating, Setup
+from ckptstorm.measure.folding import FoldTimes
 from ckptstorm.payload import Payload
 from ckptstorm.program import Kind, Path, Program, op, open_length, table
-from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, KeepTimes, OpTimes
+from ckptstorm.sinks import BYTES_MOVED, NEVER_NS, OPS_DONE, STOP, KeepTimes, OpTimes
 
 _PAYLOAD = Payload(storm=77, round_index=1)
 _WRITE = open_length(os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -184,3 +187,38 @@ class EngineContract:
         self.run_all(Setup(root), write_program())
         *_, notes, _ = self.run_all(Setup(root, verify_share=0.0), read_program())
         assert notes.verified_bytes == 0
+
+    def test_a_ring_ends_at_its_limit_and_takes_new_offsets_each_lap(self, root: int, tmp_path: FilePath) -> None:
+        """Of 10 writes asked in laps of 4 the third lap is cut short, and each lap goes where the refill says."""
+        rows = [op(Kind.OPEN, 0, length_bytes=_WRITE), *(op(Kind.WRITE, 0, at * 4096, 4096) for at in range(4))]
+        program = Program(table([*rows, op(Kind.CLOSE, 0)]), (Path(0, "ring", 0, 64 * 4096),))
+        laps: list[int] = []
+
+        def refill() -> None:
+            laps.append(len(laps) + 1)
+            program.ops["offset_bytes"][1:5] = (np.arange(4) + 4 * len(laps)) * 4096
+
+        prepared = cast(Repeating, self.make(Setup(root)).prepare(program, _PAYLOAD))
+        prepared.run(KeepTimes(6), 0, 1)
+        sink = KeepTimes(12)
+        assert prepared.repeat(sink, 1, 5, NEVER_NS, 10, refill) == 10
+        prepared.run(KeepTimes(6), 5, 6)
+        prepared.finish()
+        assert laps == [1, 2]
+        assert (sink.times.result[:10] == 4096).all() and (sink.times.end_ns[10:] == 0).all()
+        if self.moves:
+            expected = np.empty(10 * 4096, dtype=np.uint8)
+            _PAYLOAD.image(program.paths[0]).fill(expected, 0)
+            assert (tmp_path / "ring").read_bytes() == expected.tobytes()
+
+    def test_a_ring_ends_at_its_deadline(self, root: int) -> None:
+        """No op begins long after it (one chunk of a slow instrument), and the ops before it are whole."""
+        rows = [op(Kind.OPEN, 0, length_bytes=_WRITE), *(op(Kind.WRITE, 0, at * 4096, 4096) for at in range(64))]
+        program = Program(table([*rows, op(Kind.CLOSE, 0)]), (Path(0, "ring", 0, 64 * 4096),))
+        prepared = cast(Repeating, self.make(Setup(root)).prepare(program, _PAYLOAD))
+        prepared.run(KeepTimes(1), 0, 1)
+        sink, deadline_ns = FoldTimes(program, 1, 65), monotonic_ns() + 50_000_000
+        count = prepared.repeat(sink, 1, 65, deadline_ns)
+        assert count == int(sink.latency().counts.sum()) > 64
+        assert sink.first_start_ns < deadline_ns
+        prepared.finish()
