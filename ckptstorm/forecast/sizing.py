@@ -31,7 +31,8 @@ class Asked:
         gpu_count: of the job.
         mttf_h: mean time to failure of one GPU, hours.
         restart_s: what a restart takes besides the measured restore: noticing, a new node, the program's start.
-        blocking_s: what training is held for by an asynchronous save: the copy out of the GPU.
+        blocking_s: what training is held for by an asynchronous save: the copy out of the GPU; None: as the
+            record's staged saves measured it, and nothing when it has none.
         interval_s: an interval to judge as well; None for none.
         overhead: the share of time that saving and lost work may take.
         price_an_hour: of one GPU; 0 when money is not asked for.
@@ -40,7 +41,7 @@ class Asked:
     gpu_count: int
     mttf_h: float = MTTF_H
     restart_s: float = 0.0
-    blocking_s: float = 0.0
+    blocking_s: float | None = None
     interval_s: float | None = None
     overhead: float = 0.03
     price_an_hour: float = 0.0
@@ -83,6 +84,8 @@ class Sizing:
         asked: the cluster.
         costs: measured saves and restarts, and the failures.
         restore_s: the restores alone, measured.
+        blocking_s: what training is held for by an asynchronous save: the mean of those measured, or as asked.
+        is_staged: whether the record's own saves were asynchronous.
         bytes_a_save: of all ranks.
         bytes_per_s: median of the measured saves.
         rank_count: of the storm.
@@ -93,6 +96,8 @@ class Sizing:
     asked: Asked
     costs: Costs
     restore_s: tuple[float, ...]
+    blocking_s: float
+    is_staged: bool
     bytes_a_save: int
     bytes_per_s: float
     rank_count: int
@@ -119,16 +124,21 @@ def size(record: StormRecord, asked: Asked) -> Sizing:
     )
     _refuse_hopeless(costs)
     by_rate = sorted(each.bytes_per_s for each in saves)
+    held = [each.staged.blocked_seconds for each in saves if each.staged is not None]
+    blocking_s = asked.blocking_s if asked.blocking_s is not None else _mean(tuple(held)) if held else 0.0
+    bytes_a_save = max(each.bytes for each in saves)
     return Sizing(
         asked,
         costs,
         tuple(each.seconds for each in restores),
-        max(each.bytes for each in saves),
+        blocking_s,
+        bool(held),
+        bytes_a_save,
         by_rate[(len(by_rate) - 1) // 2],
         len(record.node_of_rank),
         _synchronous(costs, asked),
-        _asynchronous(costs, asked),
-        _needed(costs, asked, max(each.bytes for each in saves)),
+        _asynchronous(costs, asked, blocking_s),
+        _needed(costs, asked, blocking_s, bytes_a_save),
     )
 
 
@@ -176,18 +186,18 @@ def _synchronous(costs: Costs, asked: Asked) -> tuple[Choice, ...]:
     return (*made, Choice("slowest", goodput.synchronous(slow, goodput.least(slow))))
 
 
-def _asynchronous(costs: Costs, asked: Asked) -> tuple[Choice, ...]:
-    least_s, slow = goodput.asynchronous_least(costs, asked.blocking_s), _slowest(costs)
-    made = [Choice("least", goodput.asynchronous(costs, asked.blocking_s, least_s))]
-    if asked.interval_s is not None and asked.interval_s + asked.blocking_s >= max(costs.save_s):
-        made.append(Choice("asked", goodput.asynchronous(costs, asked.blocking_s, asked.interval_s)))
-    slow_s = goodput.asynchronous_least(slow, asked.blocking_s)
-    return (*made, Choice("slowest", goodput.asynchronous(slow, asked.blocking_s, slow_s)))
+def _asynchronous(costs: Costs, asked: Asked, blocking_s: float) -> tuple[Choice, ...]:
+    least_s, slow = goodput.asynchronous_least(costs, blocking_s), _slowest(costs)
+    made = [Choice("least", goodput.asynchronous(costs, blocking_s, least_s))]
+    if asked.interval_s is not None and asked.interval_s + blocking_s >= max(costs.save_s):
+        made.append(Choice("asked", goodput.asynchronous(costs, blocking_s, asked.interval_s)))
+    slow_s = goodput.asynchronous_least(slow, blocking_s)
+    return (*made, Choice("slowest", goodput.asynchronous(slow, blocking_s, slow_s)))
 
 
-def _needed(costs: Costs, asked: Asked, bytes_a_save: int) -> tuple[Bandwidth, ...]:
+def _needed(costs: Costs, asked: Asked, blocking_s: float, bytes_a_save: int) -> tuple[Bandwidth, ...]:
     sync_s = goodput.synchronous_save_s(asked.overhead, costs.mtbf_s)
-    async_s = goodput.asynchronous_save_s(asked.overhead, asked.blocking_s, costs.mtbf_s)
+    async_s = goodput.asynchronous_save_s(asked.overhead, blocking_s, costs.mtbf_s)
     made = [
         Bandwidth("synchronous", None, bytes_a_save / sync_s if sync_s else 0.0),
         Bandwidth("asynchronous", None, bytes_a_save / async_s if async_s else 0.0),

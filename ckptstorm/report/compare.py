@@ -236,6 +236,9 @@ PHASE_NUMBERS = (
     Number("committed_seconds", "seconds", lambda s: s.committed_seconds or None, grows_with_bytes=True),
     Number("first_done_s", "seconds", lambda s: s.first_done_s, grows_with_bytes=True),
     Number("median_done_s", "seconds", lambda s: s.median_done_s, grows_with_bytes=True),
+    Number(
+        "blocked_seconds", "seconds", lambda s: s.staged.blocked_seconds if s.staged else None, grows_with_bytes=True
+    ),
     Number("straggler_ratio", "ratio", lambda s: s.straggler_ratio),
     Number("bytes_per_s", "bytes_per_s", lambda s: s.bytes_per_s),
     Number("iops", "per_s", lambda s: s.iops),

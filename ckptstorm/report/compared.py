@@ -20,6 +20,7 @@ NAMES = {
     "committed_seconds": "committed",
     "first_done_s": "first done",
     "median_done_s": "median done",
+    "blocked_seconds": "training held",
     "straggler_ratio": "slowest ÷ median",
     "bytes_per_s": "bandwidth",
     "iops": "IOPS",

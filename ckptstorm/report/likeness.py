@@ -17,7 +17,8 @@ Weight = Literal["refuses", "noted"]
 
 #: Keys of the resolved job that change how often or how patiently is measured, or what is judged, not what is done.
 _IGNORED = (
-    "storm.rounds", "storm.warmup", "storm.timeout", "storm.on_timeout", "storm.on_error", "storm.allow", "slo",
+    "storm.rounds", "storm.warmup", "storm.duration", "storm.timeout", "storm.on_timeout", "storm.on_error",
+    "storm.allow", "slo",
 )  # fmt: skip
 #: Keys that disturb what is measured on purpose: told, for they may be the very thing that is compared.
 _NOTED = ("fault",)

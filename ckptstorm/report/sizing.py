@@ -38,7 +38,7 @@ def sections(sizing: Sizing, record: StormRecord, verdict: Verdict) -> tuple[Sec
     return (
         _headline(sizing, record, verdict),
         _way("Synchronous: training stops for each save", sizing.synchronous, sizing),
-        _way(f"Asynchronous: {_held(sizing.asked.blocking_s)}", sizing.asynchronous, sizing),
+        _way(f"Asynchronous: {_held(sizing)}", sizing.asynchronous, sizing),
         _bandwidth(sizing),
         _formulas(),
     )
@@ -75,6 +75,9 @@ def _headline(sizing: Sizing, record: StormRecord, verdict: Verdict) -> Section:
     ]
     if sizing.rank_count != asked.gpu_count:
         blocks.append(Fact("note", _other_world(sizing), "doubt"))
+    if sizing.is_staged:
+        told = "the storm's saves were asynchronous: their time is that of the drain, with training beside it"
+        blocks.append(Fact("note", told, "doubt"))
     if len(costs.save_s) < _FEW:
         told = f"{counted(len(costs.save_s), 'round')} cannot show how long a bad save takes: run more"
         blocks.append(Fact("note", told, "doubt"))
@@ -103,9 +106,10 @@ def _besides(restart_s: float) -> str:
     return "; noticing the failure and starting again come on top: say how long with --restart"
 
 
-def _held(blocking_s: float) -> str:
-    if blocking_s:
-        return f"training is held for {_time(blocking_s)} a save"
+def _held(sizing: Sizing) -> str:
+    if sizing.blocking_s:
+        measured = " (measured)" if sizing.is_staged and sizing.asked.blocking_s is None else ""
+        return f"training is held for {_time(sizing.blocking_s)} a save{measured}"
     return "training goes on (say with --blocking what it is held for)"
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from ckptstorm.errors import PlaceError
 from ckptstorm.forecast.sizing import Asked, size
+from ckptstorm.measure.pace import PACE_DTYPE
+from ckptstorm.measure.rows import Phase
 from ckptstorm.record.verdict import verdict
 from ckptstorm.report import sizing as page
 from ckptstorm.report import terminal
@@ -81,3 +86,18 @@ def test_no_line_is_longer_than_80_characters():
     found = size(made, Asked(1_000_000, 9_999.0, 300.0, 2.0, 1800.0, 0.03, 2.5))
     for line in terminal.render_sections(page.sections(found, made, verdict(made))).splitlines():
         assert len(line) <= terminal.WIDTH, line
+
+
+def test_a_staged_storm_has_measured_what_training_is_held_for():
+    """The slowest rank's copy, round by round; said so; and another figure can be asked for."""
+    made = synthetic.record(Make(rounds=6))
+    pace = np.zeros(4, dtype=PACE_DTYPE)
+    pace["blocked_ns"], pace["copied_bytes"] = [1, 2, 3, 4], 1 << 30
+    pace["blocked_ns"] *= 100_000_000
+    phases = tuple(replace(each, pace=pace) if each.phase == Phase.SAVE else each for each in made.phases)
+    staged = replace(made, phases=phases)
+    assert size(staged, Asked(16_384)).blocking_s == pytest.approx(0.4)
+    text = _text(staged, Asked(16_384))
+    assert "training is held for 400 ms a save (measured)" in text
+    assert "the storm's saves were asynchronous" in text
+    assert size(staged, Asked(16_384, blocking_s=2.0)).blocking_s == 2.0
