@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure.rows import STATE_INCOMPLETE
 from ckptstorm.program import Kind
@@ -28,8 +30,9 @@ def pieces(record: StormRecord) -> Iterator[str]:
     yield '{"displayTimeUnit":"ms","otherData":'
     yield json.dumps({"storm_id": record.storm_id, "note": "phases stand one after the other"})
     yield ',"traceEvents":['
+    encoder = msgspec.json.Encoder()
     for index, event in enumerate(_events(record)):
-        yield f"{',' if index else ''}\n{json.dumps(event, separators=(',', ':'))}"
+        yield f"{',' if index else ''}\n{encoder.encode(event).decode()}"
     yield "\n]}\n"
 
 
@@ -60,42 +63,38 @@ def _whole_ns(phase: PhaseRecord) -> int:
     return max((int(phase.rows[name].max(initial=0)) for name in columns), default=0)
 
 
+#: Columns of a phase row that a slice is made of, taken out at once: row by row a large world takes minutes.
+_COLUMNS = (
+    "node", "rank", "state", "release_ns", "durable_ns", "committed_ns", "done_ns", "bytes", "data_op_count",
+    "error_count",
+)  # fmt: skip
+
+
 def _ranks(phase: PhaseRecord, origin_ns: int) -> Iterator[Event]:
-    has_kinds = len(phase.kind_ns) == len(phase.rows)
-    for index, row in enumerate(phase.rows):
-        at = {"pid": int(row["node"]) + 1, "tid": int(row["rank"]) + 1, "origin_ns": origin_ns}
-        release_ns, done_ns = int(row["release_ns"]), int(row["done_ns"])
-        durable_ns, committed_ns = int(row["durable_ns"]), int(row["committed_ns"])
+    columns = [phase.rows[name].tolist() for name in _COLUMNS]
+    kinds = [kind for kind in Kind if len(phase.kind_ns) == len(phase.rows) and phase.kind_ns[:, kind].any()]
+    spent = [(phase.kind_ns[:, kind] / 1e6).tolist() for kind in kinds]
+    names = [f"{kind.word}_ms" for kind in kinds]
+    number = round_words(phase.round)
+    for index, row in enumerate(zip(*columns, strict=True)):
+        node, rank, state, release_ns, durable_ns, committed_ns, done_ns, moved, ops, errors = row
+        at = {"pid": node + 1, "tid": rank + 1}
         ended_ns = durable_ns if durable_ns >= 0 else done_ns
-        spent = phase.kind_ns[index] if has_kinds else None
-        name = phase.phase.word + (" (not finished)" if row["state"] & STATE_INCOMPLETE else "")
-        about = {
-            "round": round_words(phase.round),
-            "bytes": int(row["bytes"]),
-            "data_op_count": int(row["data_op_count"]),
-            "error_count": int(row["error_count"]),
-            **({} if spent is None else {f"{kind.word}_ms": int(spent[kind]) / 1e6 for kind in Kind if spent[kind]}),
-        }
-        yield _slice(name, release_ns, ended_ns, at, about)
+        name = phase.phase.word + (" (not finished)" if state & STATE_INCOMPLETE else "")
+        about = {"round": number, "bytes": moved, "data_op_count": ops, "error_count": errors}
+        about |= {word: ms[index] for word, ms in zip(names, spent, strict=True) if ms[index]}
+        yield _slice(name, origin_ns + release_ns, ended_ns - release_ns, at, about)
         if committed_ns > ended_ns:
-            yield _slice("commit", ended_ns, committed_ns, at, {})
+            yield _slice("commit", origin_ns + ended_ns, committed_ns - ended_ns, at, {})
         waits_from_ns = max(ended_ns, committed_ns)
         if done_ns > waits_from_ns:
-            yield _slice("waits for the others", waits_from_ns, done_ns, at, {})
+            yield _slice("waits for the others", origin_ns + waits_from_ns, done_ns - waits_from_ns, at, {})
 
 
-def _slice(name: str, start_ns: int, end_ns: int, at: dict[str, int], about: dict[str, Any]) -> Event:
+def _slice(name: str, start_ns: int, lasts_ns: int, at: dict[str, int], about: dict[str, Any]) -> Event:
     """Times in microseconds, as the format has them; thousandths of one are kept."""
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": "ckptstorm",
-        "ts": (at["origin_ns"] + start_ns) / 1000,
-        "dur": max(end_ns - start_ns, 0) / 1000,
-        "pid": at["pid"],
-        "tid": at["tid"],
-        "args": about,
-    }
+    times = {"ts": start_ns / 1000, "dur": max(lasts_ns, 0) / 1000}
+    return {"ph": "X", "name": name, "cat": "ckptstorm"} | times | at | {"args": about}
 
 
 def _bytes(phase: PhaseRecord, origin_ns: int) -> Iterator[Event]:
