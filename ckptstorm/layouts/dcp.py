@@ -21,12 +21,12 @@ from ckptstorm.errors import JobError
 from ckptstorm.layouts import dcp_census
 from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
 from ckptstorm.layouts.dcp_files import Files, FilesByTensor, FilesByThread
-from ckptstorm.layouts.dcp_items import Items
+from ckptstorm.layouts.dcp_items import Items, flyweights
 from ckptstorm.layouts.dcp_restore import DcpRestore, file_name
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.layouts.options import size_option
 from ckptstorm.program import STEP, Kind, Path
-from ckptstorm.steps import Call, Draft, Meet, Run, Step, WriteFile
+from ckptstorm.steps import Call, Draft, Meet, Record, Run, Step, WriteFile
 from ckptstorm.units import bytes_text
 
 Int64s = NDArray[np.int64]
@@ -183,20 +183,29 @@ class DcpLayout:
     def _drafts(self, rank: int) -> tuple[Draft, ...]:
         """A thread for each file; with a file for each tensor, one thread for all."""
         data, sizes = self._items.data_bytes(rank), self._items.blob_bytes
-        files = tuple(
-            WriteFile(
-                Path(STEP, file_name(rank, index), rank, content.size_bytes),
-                (
-                    *(torch_zip.blob_record(sizes[blob]) for blob in content.blobs),
-                    *map(torch_zip.tensor_record, data[content.slots].tolist()),
+        if self._options.file_per_tensor:
+            slots = np.sort(self._items.file_slots(rank))
+            records = flyweights(torch_zip.tensor_record, data[slots])
+            records += [torch_zip.blob_record(sizes[blob]) for blob in self._items.own_blobs(rank)]
+            return (tuple(_file(rank, index, record.size_bytes, (record,)) for index, record in enumerate(records)),)
+        return tuple(
+            (
+                _file(
+                    rank,
+                    index,
+                    content.size_bytes,
+                    (
+                        *(torch_zip.blob_record(sizes[blob]) for blob in content.blobs),
+                        *map(torch_zip.tensor_record, data[content.slots].tolist()),
+                    ),
                 ),
-                "python",
-                True,
-                _CREATE,
             )
             for index, content in enumerate(self._files.contents(rank))
         )
-        return (files,) if self._options.file_per_tensor else tuple((file,) for file in files)
+
+
+def _file(rank: int, index: int, size_bytes: int, records: tuple[Record, ...]) -> WriteFile:
+    return WriteFile(Path(STEP, file_name(rank, index), rank, size_bytes), records, "python", True, _CREATE)
 
 
 def replica_count(scene: Scene) -> int:

@@ -135,14 +135,6 @@ class FilesByTensor(Files):
         """How many files each rank writes."""
         return dcp_census.item_counts(self._items)
 
-    def contents(self, rank: int) -> tuple[Content, ...]:
-        """The files of `rank`."""
-        items, slots = self._items, np.sort(self._items.file_slots(rank))
-        sizes = record_bytes(items.data_bytes(rank)[slots]).tolist()
-        tensors = [Content((), slots[at : at + 1], size) for at, size in enumerate(sizes)]
-        none = np.zeros(0, dtype=np.int64)
-        return (*tensors, *(Content((blob,), none, items.blob_bytes[blob]) for blob in items.own_blobs(rank)))
-
     def places(self, rank: int, slots: Int64s) -> tuple[Int64s, Int64s]:
         """(file index, offset) of `slots`, all of which `rank` writes."""
         items = self._items

@@ -8,6 +8,7 @@ so that a rank that wants a third of a shard reads all of it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,6 +50,7 @@ class DcpRestore:
     def __init__(self, items: Items, files: Files, metadata: Path, rank_count: int, replica_count: int) -> None:
         self._items, self._files, self._metadata = items, files, metadata
         self._shard_count, self._replica_count = rank_count // replica_count, replica_count
+        self._latest: dict[int, tuple[ReadFile, ...]] = {}  # the reads of the shard asked for last
         self._sizes: dict[tuple[int, int], int] = {}  # of files that some rank reads, by rank and file index
 
     def restore(self, rank: int) -> tuple[Step, ...]:
@@ -58,7 +60,7 @@ class DcpRestore:
             Run(((self._metadata_read,),)),
             Meet("gather", "load plans to rank 0", bytes_per_rank=plan),
             Meet("scatter", "load plans from rank 0", bytes_per_rank=plan),
-            Run((tuple(self._reads(rank)),)),
+            Run((self._reads(rank),)),
             Meet("barrier", "results of all ranks (all-gather of a few bytes)"),
         )
 
@@ -125,14 +127,40 @@ class DcpRestore:
             writers[mine] = self._items.shard_writer(part)[slots[mine]]
         return writers
 
-    def _reads(self, rank: int) -> list[ReadFile]:
+    def _reads(self, rank: int) -> tuple[ReadFile, ...]:
         """Files in the order in which the load plan first needs each, items in the plan's order."""
+        shard = rank % self._shard_count
+        if shard not in self._latest:  # replicas read the same: with DDP all ranks do
+            make = self._reads_by_tensor if isinstance(self._files, FilesByTensor) else self._reads_by_file
+            self._latest = {shard: tuple(make(rank))}
+        return self._latest[shard]
+
+    def _reads_by_tensor(self, rank: int) -> list[ReadFile]:
+        """A file for each item: nothing to bring together but their order."""
+        items, files, wanted = self._items, self._files, self.wanted(rank)
+        index = np.empty(len(wanted.slots), dtype=np.int64)
+        for holder, mine in _runs_of(wanted.writers):
+            index[mine] = files.places(holder, wanted.slots[mine])[0]
+        how = flyweights(torch_zip.tensor_read, wanted.data_bytes)
+        columns = (column.tolist() for column in (wanted.slots, wanted.writers, index))
+        made = [(slot, _only(holder, at, read)) for slot, holder, at, read in zip(*columns, how, strict=True)]
+        made += self._scalar_files
+        made.sort(key=lambda pair: pair[0])  # stable: the parts of a tensor stay in order
+        blobs = enumerate(items.blob_rank.tolist())
+        places = ((holder, files.blob_place(holder, blob)[0], items.blob_bytes[blob]) for blob, holder in blobs)
+        return [file for _, file in made] + [
+            _only(holder, at, torch_zip.blob_read(size)) for holder, at, size in places
+        ]
+
+    @cached_property
+    def _scalar_files(self) -> list[tuple[int, ReadFile]]:
+        read = torch_zip.tensor_read(SCALAR_BYTES)
+        return [(slot, _only(holder, index, read)) for slot, holder, index, _ in self._scalars]
+
+    def _reads_by_file(self, rank: int) -> list[ReadFile]:
         items, files, wanted = self._items, self._files, self.wanted(rank)
         by_file: dict[tuple[int, int], list[tuple[int, int, int, ReadRecord]]] = {}  # slot, part, offset, how
-        order = np.argsort(wanted.writers, kind="stable")
-        holders, starts = np.unique(wanted.writers[order], return_index=True)
-        runs = np.split(order, starts[1:]) if len(order) else []  # a rank without rows reads no shard
-        for holder, mine in zip(holders.tolist(), runs, strict=True):
+        for holder, mine in _runs_of(wanted.writers):
             slots = wanted.slots[mine]
             how = flyweights(torch_zip.tensor_read, wanted.data_bytes[mine])
             columns = (column.tolist() for column in (slots, wanted.parts[mine], *files.places(holder, slots)))
@@ -160,14 +188,24 @@ class DcpRestore:
 
     def _read_file(self, place: tuple[int, int], reads: list[tuple[int, int, int, ReadRecord]]) -> ReadFile:
         holder, index = place
-        if isinstance(self._files, FilesByTensor):
-            size = reads[0][3].size_bytes
-        else:
-            if place not in self._sizes:
-                self._sizes[place] = self._files.size_bytes(holder, index)
-            size = self._sizes[place]
-        path = Path(STEP, file_name(holder, index), holder, size)
+        if place not in self._sizes:
+            self._sizes[place] = self._files.size_bytes(holder, index)
+        path = Path(STEP, file_name(holder, index), holder, self._sizes[place])
         return ReadFile(path, tuple(read[2] for read in reads), tuple(read[3] for read in reads), "python")
+
+
+def _runs_of(writers: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """(writer, where it stands) of each writer."""
+    if not len(writers):  # a rank without rows reads no shard
+        return
+    order = np.argsort(writers, kind="stable")
+    holders, starts = np.unique(writers[order], return_index=True)
+    yield from zip(holders.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def _only(holder: int, index: int, read: ReadRecord) -> ReadFile:
+    """A file that holds one item."""
+    return ReadFile(Path(STEP, file_name(holder, index), holder, read.size_bytes), (0,), (read,), "python")
 
 
 def file_name(rank: int, index: int) -> str:
