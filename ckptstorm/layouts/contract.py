@@ -117,3 +117,8 @@ def spread_classes(rank_count: int, most: int = 48) -> tuple[tuple[int, int], ..
     """(rank, how many ranks it stands for): the middle ranks of `most` runs of neighbours, or all ranks."""
     edges = np.linspace(0, rank_count, min(most, rank_count) + 1).astype(np.int64).tolist()
     return tuple((low + (high - low) // 2, high - low) for low, high in itertools.pairwise(edges))
+
+
+def first_apart(rank_count: int) -> tuple[tuple[int, int], ...]:
+    """(rank, how many ranks it stands for): rank 0 by itself, all others alike."""
+    return ((0, 1), (1, rank_count - 1)) if rank_count > 1 else ((0, 1),)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ckptstorm.errors import JobError
+from ckptstorm.layouts import archives
 from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.deepspeed_files import Files
 from ckptstorm.layouts.formats import torch_save
@@ -164,31 +165,22 @@ class DeepSpeedLayout:
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """One rank for each set of equal files (names of equal length, shards of equal size)."""
-        first, _, counts = self._files.classes()
-        return tuple(zip(first.tolist(), counts.tolist(), strict=True))
+        return archives.pairs(self._files.classes())
 
     def census(self) -> Census:
         """Counts over all ranks, from one rank of each class."""
-        first, class_of, counts = self._files.classes()
-        records, sizes, file_count = Counter[Record](), [], 0
-        for rank, rank_count in zip(first.tolist(), counts.tolist(), strict=True):
-            data, part = self._files.place(rank)
-            archives = [self._files.optimizer_archive(rank)]
-            if self._files.has_model_file(rank):
-                archives.append(self._files.model_archive(rank))
-            if data == 0:
-                archives += [archive for _, archive in self._files.layer_files(part)]
-            for archive in archives:
-                records[torch_save.record(archive)] += rank_count
-            sizes.append(sum(map(torch_save.size_bytes, archives)))
-            file_count += len(archives) * rank_count
-        return Census(
-            records=records,
-            file_bytes=np.array(sizes, dtype=np.int64)[class_of],
-            file_count=file_count,
-            commit_bytes=_SCRIPT.size_bytes + _LATEST.size_bytes,
-            commit_files=2,
-        )
+        commit = _SCRIPT.size_bytes + _LATEST.size_bytes
+        return replace(archives.census(self._files.classes(), self._archives), commit_bytes=commit, commit_files=2)
+
+    def _archives(self, rank: int) -> list[Archive]:
+        """What is in the files of `rank`."""
+        data, part = self._files.place(rank)
+        found = [self._files.optimizer_archive(rank)]
+        if self._files.has_model_file(rank):
+            found.append(self._files.model_archive(rank))
+        if data == 0:
+            found += [archive for _, archive in self._files.layer_files(part)]
+        return found
 
     def _looks(self, part: int) -> tuple[Call, ...]:
         """A stat of every optimizer file of a data group; the same for all its ranks."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_pickle import Element, Tensor, Tree, pickle_bytes, tensors
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -103,8 +103,7 @@ class FsdpFullLayout:
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """Rank 0 writes, all others wait."""
-        others = self._scene.rank_count - 1
-        return ((0, 1), (1, others)) if others else ((0, 1),)
+        return first_apart(self._scene.rank_count)
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """All read alike, or rank 0 alone reads."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ckptstorm.errors import JobError
+from ckptstorm.layouts import archives
 from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
 from ckptstorm.layouts.mlperf_files import Files
 from ckptstorm.program import ROOT, STEP, Kind, Path
-from ckptstorm.steps import Call, ReadFile, Record, Run, Step, WriteFile
+from ckptstorm.steps import Call, ReadFile, Run, Step, WriteFile
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3}
@@ -115,20 +115,11 @@ class MlperfLayout:
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """One rank for each set of equal files."""
-        first, _, counts = self._files.classes()
-        return tuple(zip(first.tolist(), counts.tolist(), strict=True))
+        return archives.pairs(self._files.classes())
 
     def census(self) -> Census:
         """Counts over all ranks, from one rank of each class."""
-        first, class_of, counts = self._files.classes()
-        records, sizes, file_count = Counter[Record](), [], 0
-        for rank, rank_count in zip(first.tolist(), counts.tolist(), strict=True):
-            archives = [archive for _, archive in self._files.files(rank)]
-            for archive in archives:
-                records[torch_save.record(archive)] += rank_count
-            sizes.append(sum(map(torch_save.size_bytes, archives)))
-            file_count += len(archives) * rank_count
-        return Census(records, np.array(sizes, dtype=np.int64)[class_of], file_count)
+        return archives.census(self._files.classes(), lambda rank: [archive for _, archive in self._files.files(rank)])
 
     def _path(self, rank: int, name: str, archive: Archive) -> Path:
         return Path(STEP, name, rank, torch_save.size_bytes(archive))

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart, no_reshard
 from ckptstorm.layouts.formats import orbax_io
 from ckptstorm.layouts.options import size_option
 from ckptstorm.layouts.shards import Shards, block_records
@@ -118,8 +118,7 @@ class OrbaxLayout:
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """Rank 0 commits; all else but the data is alike."""
-        others = self._scene.rank_count - 1
-        return ((0, 1), (1, others)) if others else ((0, 1),)
+        return first_apart(self._scene.rank_count)
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """One rank for each distinct shard."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart
 from ckptstorm.layouts.formats.safetensors_io import INDEX_NAME, ModelFile, index_bytes, model_files, split
 from ckptstorm.layouts.options import size_option
 from ckptstorm.program import STEP, Kind, Path
@@ -90,8 +90,7 @@ class SafetensorsLayout:
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """Rank 0 writes; all others wait."""
-        others = self._scene.rank_count - 1
-        return ((0, 1), (1, others)) if others else ((0, 1),)
+        return first_apart(self._scene.rank_count)
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """All ranks load the same."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
+from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart, no_reshard
 from ckptstorm.layouts.options import size_option
 from ckptstorm.layouts.shards import Shards, block_records, whole_reads
 from ckptstorm.program import STEP, Kind, Path
@@ -99,8 +99,7 @@ class SharedFileLayout:
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """Rank 0 syncs the directory; all else is alike."""
-        others = self._scene.rank_count - 1
-        return ((0, 1), (1, others)) if others else ((0, 1),)
+        return first_apart(self._scene.rank_count)
 
     def restore_classes(self) -> tuple[tuple[int, int], ...]:
         """One rank for each distinct shard."""

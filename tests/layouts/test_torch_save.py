@@ -1,5 +1,7 @@
 """Archives of many tensors, as noted from PyTorch 2.13: write calls, read calls, pickles, and C++ streams."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from ckptstorm.layouts.formats.torch_pickle import Tensor, pickle_bytes, tensors
 from ckptstorm.layouts.formats.torch_save import Archive
 from ckptstorm.lowering import lower, record_writes
 from ckptstorm.program import STEP, Kind, Path
-from ckptstorm.steps import Facts, WriteFile
+from ckptstorm.steps import Facts, ReadFile, WriteFile
 
 HEAD = (30, 23, 22, 1, 16, 30, 26, 55, 2, 16, 30, 17, 63, 6, 16, 30, 14)
 GIB = 1 << 30
@@ -101,6 +103,21 @@ def test_reference_trace_of_a_file_object():
     for block_size_bytes, number in ((4096, 503), (4 << 20, 120)):
         calls, held = write_calls(pieces, block_size_bytes)
         assert len(calls) + (held > 0) == pytest.approx(number, rel=0.06)
+
+
+@pytest.mark.parametrize(("block_size_bytes", "number"), [(4096, 493), (4 << 20, 104)])
+def test_reference_trace_of_a_load(block_size_bytes, number):
+    """torch.load of that file: 493 reads through 4 KiB, 232 of them of whole tensors; 104 through 4 MiB."""
+    archive = Archive(9, 30_000, REFERENCE)
+    size = torch_save.size_bytes(archive)
+    file = ReadFile(Path(1, "model.pt", 0, size), (0,), (torch_save.read(archive),), "python")
+    program = lower((file,), Facts(block_size_bytes))
+    lengths = program.expected_bytes()[program.ops["kind"] == Kind.READ]
+    assert len(lengths) == pytest.approx(number, rel=0.02)
+    if block_size_bytes == 4096:
+        edges = (65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+        assert [int(((low < lengths) & (lengths <= high)).sum()) for low, high in pairwise(edges)] == [128, 96, 0, 8]
+        assert lengths.sum() == pytest.approx(789.3e6, rel=1e-3)
 
 
 def test_a_stream_in_a_program():
