@@ -23,6 +23,7 @@ VERBS = {
     "plan": Entry("ckptstorm.verbs.plan:plan", "What a storm would write and read, without a disk."),
     "check": Entry("ckptstorm.verbs.check:check", "Would this storm run here, on every node?"),
     "sbatch": Entry("ckptstorm.verbs.sbatch:sbatch", "A batch script for a job on a site; submit it, wait for it."),
+    "pack": Entry("ckptstorm.verbs.pack:pack", "This environment as one archive, for compute nodes."),
     "sweep": Entry("ckptstorm.verbs.sweep:sweep", "The same storm at several sizes, inside one allocation."),
     "report": Entry("ckptstorm.verbs.report:report", "Show a result folder."),
     "compare": Entry("ckptstorm.verbs.compare:compare", "Is it better or worse than before, or can it not be told?"),

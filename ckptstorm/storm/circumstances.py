@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -114,6 +115,7 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
         "versions": versions,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "cpu_count": os.cpu_count() or 0,
+        "prefix": sys.prefix,
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -106,7 +108,7 @@ def test_a_sweep_of_four_and_what_is_there_is_not_run_again(cluster, place):
     assert {row["varied"]["io.durability"] for row in json.loads(table.stdout)["storms"]} == {"layout", "none"}
 
 
-LONG = TINY.replace("rounds = 1", 'rounds = 10000\ninterval = "50ms"')
+LONG = TINY.replace("rounds = 1", 'rounds = 4096\ninterval = "50ms"')
 
 
 def _log(place: Path, job: str) -> str:
@@ -116,7 +118,7 @@ def _log(place: Path, job: str) -> str:
 def _underway(place: Path, job: str) -> None:
     """Until the storm has finished a round."""
     end = time.monotonic() + 60
-    while not list((place / "results").glob("*.partial")):
+    while not list((place / "results").glob("*.partial/phase-00003")):
         assert time.monotonic() < end, _log(place, job)
         time.sleep(0.1)
 
@@ -153,4 +155,40 @@ def test_a_split_storm_restores_on_other_nodes(cluster, place):
     assert joined["receipts"]["cold"]["state"] == "cold"
     assert {phase["phase"] for phase in joined["phases"]} >= {"save", "restore"}
     assert [node["host"] for node in joined["nodes"]] == [*halves["restore"]["nodes"], *halves["save"]["nodes"]]
+    assert not (place / "ckptstorm-data").exists()
+
+
+def test_a_time_limit_that_strikes_keeps_what_was_measured(cluster, place):
+    """Slurm sends SIGUSR1 before the limit: the storm ends in order, long before it would be killed."""
+    site = SITE.replace("{signal}", "58s")
+    job = sbatch(cluster, place, "--ranks", "2", "--time", "1min", "--submit", job=LONG, site=site).out.strip()
+    _underway(place, job)
+    cluster.wait(job)
+    (folder,) = results_below(place / "results")
+    record = told(folder)
+    assert (record["ended"], record["verdict"]["exit_code"]) == ("interrupted", 130)
+    assert record["rounds"]["save"]["round_count"] >= 1
+    assert record["environment"]["allocation"]["job"]["TimeLimit"] == "00:01:00"
+    assert "a time limit near" in " ".join(_log(place, job).split())
+    assert not (place / "ckptstorm-data").exists()
+
+
+def test_a_killed_job_leaves_a_marked_directory_that_clean_removes(cluster, place):
+    """SIGKILL, as after KillWait or when a node fails: what was journalled can be read, nothing is left for good."""
+    job = sbatch(cluster, place, "--ranks", "2", "--submit", job=LONG).out.strip()
+    _underway(place, job)
+    ranks = cluster.task_pids(job)
+    assert len(ranks) == 2
+    for pid in ranks:
+        os.kill(pid, signal.SIGKILL)
+    cluster.wait(job)
+    (partial,) = (place / "results").glob("*.partial")
+    shown = subprocess.run([*CKPTSTORM, "report", str(partial)], cwd=place, capture_output=True, text=True, check=False)
+    assert shown.returncode == 4, shown.stdout + shown.stderr
+    (directory,) = (place / "ckptstorm-data").iterdir()
+    assert (directory / ".ckptstorm").exists()
+    cleaned = subprocess.run(
+        [*CKPTSTORM, "clean", str(directory)], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert cleaned.returncode == 0, cleaned.stderr
     assert not (place / "ckptstorm-data").exists()

@@ -68,6 +68,18 @@ class Slurm:
         """JobState of a job that Slurm still remembers (five minutes here)."""
         return self.facts(job).get("JobState", "UNKNOWN")
 
+    def task_pids(self, job: str) -> list[int]:
+        """The ranks of a job: processes that srun started as a task (not the batch script, nor their children)."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                words = dict(word.split(b"=", 1) for word in path.read_bytes().split(b"\0") if b"=" in word)
+                is_ours = words.get(b"SLURM_CONF") == self.environment["SLURM_CONF"].encode()
+                is_task = words.get(b"SLURM_TASK_PID") == path.parent.name.encode() and b"PMI_RANK" in words
+                if is_ours and is_task and words.get(b"SLURM_JOB_ID") == job.encode():
+                    found.append(int(path.parent.name))
+        return found
+
     def facts(self, job: str) -> dict[str, str]:
         """`scontrol show job` as pairs."""
         words = self.command("scontrol", "show", "job", "-o", job, check=False).split()
