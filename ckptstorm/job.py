@@ -46,6 +46,8 @@ class StormTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staging: Bytes = Bytes(0)  # asynchronous saves: host memory of a rank that shards are copied into; 0: none
     step: Duration = Duration(NS_PER_S)  # a training step, simulated while a staged save drains
     visibility: bool = True  # after each commit one rank of every node looks until it sees the new checkpoint
+    around: Duration = Duration(2 * NS_PER_S)  # loads beside a save run by themselves for so long before and after it
+    control: bool = True  # with loads beside: each round saves once without them first, to tell what they cost
     timeout: Duration = Duration(600 * NS_PER_S)  # longest time without progress of a rank; then it is named
     on_timeout: Literal["stop", "wait"] = "stop"  # what then; wait: named again and again, and waited for
     on_error: Literal["stop", "continue"] = "stop"  # after a round in which the storage failed

@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import JobError
 from ckptstorm.job import Job
+from ckptstorm.load_tables import Load, RandomLoad, kind_of, name_of
 from ckptstorm.program import Kind
 from ckptstorm.registry import suggestion
 from ckptstorm.units import parse_bytes, parse_duration, parse_rate_per_s
@@ -196,18 +197,18 @@ def check(job: Job, origin: str) -> None:
 
 def loads_of(job: Job) -> tuple[LoadWords, ...]:
     """The loads of a job, as far as limits go."""
-    return tuple(words_of(load) for load in getattr(job, "load", ()))
+    return tuple(words_of(load) for load in job.load)
 
 
-def words_of(load: Any) -> LoadWords:
+def words_of(load: Load) -> LoadWords:
     """One of them."""
-    kind = str(type(load).__struct_config__.tag)
-    if kind == "random":
+    kind = kind_of(load)
+    if isinstance(load, RandomLoad):
         ops = {"read"} if load.access == "read" else {"write"} if load.access == "write" else {"read", "write"}
         ops |= {"fsync"} if load.fsync_every or load.final_fsync else set()
     else:
         ops = {*load.phases, *load.mix, *load.flow}
-    return LoadWords(load.name or kind, kind, load.when == "beside", frozenset(ops))
+    return LoadWords(name_of(load), kind, load.when == "beside", frozenset(ops))
 
 
 def keys(loads: Iterable[LoadWords]) -> Iterator[str]:
@@ -240,7 +241,7 @@ def _unknown_word(key: str, meant: Meant | None, loads: tuple[LoadWords, ...]) -
 
 
 def _saves(job: Job) -> bool:
-    return bool(getattr(job, "saves", True))
+    return job.saves
 
 
 def _nothing_to_say(meant: Meant, job: Job, loads: tuple[LoadWords, ...], saves: bool) -> str:  # noqa: FBT001

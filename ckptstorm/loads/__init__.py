@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptstorm.errors import JobError
 from ckptstorm.load_tables import LoadTable, kind_of, name_of
 from ckptstorm.loads.contract import Load
+from ckptstorm.loads.schedule import check_beside, endless
 from ckptstorm.model.parallel import World
 from ckptstorm.registry import Entry, find
 
@@ -26,8 +27,12 @@ def load_of(table: LoadTable, world: World) -> Load:
     Raises:
         JobError: names the load, the key and what to do.
     """
-    load: Load = find("load", LOADS, kind_of(table))(table, world)
+    kind = find("load", LOADS, kind_of(table))
     _check_common(table, world)
+    if table.when == "beside":
+        check_beside(table, world)
+        table = endless(table)
+    load: Load = kind(table, world)
     load.check()
     return load
 
@@ -50,9 +55,7 @@ def check_loads(tables: tuple[LoadTable, ...], world: World) -> None:
 
 def _check_common(table: LoadTable, world: World) -> None:
     where = f"[[load]] {name_of(table)}"
-    if table.when == "beside":
-        raise JobError(f'{where} when = "beside": not possible yet', 'allowed: "alone"')
-    if table.rate is not None:
+    if table.rate is not None and table.when == "alone":
         raise JobError(f"{where} rate: not possible yet", "leave it out")
     for rank in table.ranks if table.ranks != "all" else ():
         if rank >= world.rank_count:

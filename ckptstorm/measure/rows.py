@@ -18,12 +18,16 @@ class Phase(enum.IntEnum):
     CLEAN_UP = 5
     DELETE = 6  # of checkpoints beyond those kept, while the storm goes on
     LOAD = 7  # which one, its record says by name
+    QUIET_SAVE = 8  # a save without the loads that run beside the others
 
     @property
     def word(self) -> str:
         """The word that job files, columns and reports use."""
         return self.name.lower().replace("_", " ")
 
+
+#: Both kinds of saves.
+SAVES = (Phase.SAVE, Phase.QUIET_SAVE)
 
 #: Bits of `state`.
 STATE_ERRORS = 1  # at least one op failed

@@ -18,7 +18,9 @@ from ckptstorm.measure.latency import select
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import READS, WRITES, Kind
 from ckptstorm.record import settings
+from ckptstorm.record.beside import BEFORE_SAVE
 from ckptstorm.record.latencies import Percentiles, percentiles
+from ckptstorm.record.load import LoadRecord
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.record.rounds import median_of
 from ckptstorm.record.summary import PhaseSummary
@@ -86,42 +88,54 @@ Measured = tuple[PhaseSummary, PhaseRecord]
 def judge(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> tuple[Limit, ...]:
     """Every limit that the job sets, in the order of `[slo]`; a key that is not known counts as missed."""
     several = list(zip(summaries, record.phases, strict=True))
-    asked = limits_of(settings.table(record.job, "slo"), settings.load_names(record))
-    return tuple(_judged(key, meant, limit, several) for key, meant, limit in asked if limit > 0)
+    kinds = settings.load_kinds(record)
+    asked = limits_of(settings.table(record.job, "slo"), kinds)
+    return tuple(_judged(key, meant, limit, several, kinds) for key, meant, limit in asked if limit > 0)
 
 
-def _judged(key: str, meant: Meant | None, limit: float, several: list[Measured]) -> Limit:
+def _judged(key: str, meant: Meant | None, limit: float, several: list[Measured], kinds: dict[str, str]) -> Limit:
     if meant is None:
         return Limit(key, "at most", limit, None, "ratio")
-    found = [value for group in _groups(meant, several) if (value := _of_group(meant, group)) is not None]
+    found: list[float] = []
+    for is_meant in (_is_meant_phase, _is_meant_load):  # of nobody in particular: the checkpoint's, if it has such
+        groups = _groups([one for one in several if is_meant(meant, *one, kinds)])
+        found = found or [value for group in groups if (value := _of_group(meant, group)) is not None]
     worst = (min(found) if meant.bound == "at least" else max(found)) if found else None
     return Limit(key, meant.bound, limit, worst, meant.unit)
 
 
-def _groups(meant: Meant, several: list[Measured]) -> Iterable[list[Measured]]:
-    """The measured rounds of each phase, and of each stage of a load, that the key speaks of."""
+def _groups(several: list[Measured]) -> Iterable[list[Measured]]:
+    """The measured rounds of each phase, and of each stage of a load."""
     groups: dict[str, list[Measured]] = {}
     for summary, phase in several:
-        if summary.is_measured and _is_meant(meant, summary, phase):
-            groups.setdefault(stage_of(phase), []).append((summary, phase))
+        if summary.is_measured:
+            groups.setdefault(phase.word, []).append((summary, phase))
     return groups.values()
 
 
-def stage_of(phase: PhaseRecord) -> str:
-    """What a phase is called: "save", or the name of a load's stage."""
-    return phase.phase.word
-
-
-def _is_meant(meant: Meant, summary: PhaseSummary, phase: PhaseRecord) -> bool:
-    if phase.phase.word not in PHASES or meant.during:
+def _is_meant_phase(meant: Meant, summary: PhaseSummary, phase: PhaseRecord, kinds: dict[str, str]) -> bool:
+    del kinds
+    if phase.load is not None or phase.name or phase.phase.word not in PHASES or meant.during:
         return False
     if meant.number and not summary.is_finished:
         return False  # a round in which ops failed has no time
     if meant.whose:
         return phase.phase.word == meant.whose
-    if meant.number in ("round_spread",) or (meant.number and NUMBERS[meant.number].owner in ("save", "staged")):
+    if meant.number == "round_spread" or (meant.number and NUMBERS[meant.number].owner in ("save", "staged")):
         return phase.phase == Phase.SAVE
     return phase.phase in (Phase.SAVE, Phase.RESTORE)
+
+
+def _is_meant_load(meant: Meant, summary: PhaseSummary, phase: PhaseRecord, kinds: dict[str, str]) -> bool:
+    """A stage of a load; of one that runs beside the save the window that the key names, else that before the save."""
+    load = phase.load
+    if load is None or (meant.number and not summary.is_finished):
+        return False
+    if meant.number.startswith("metadata") and kinds.get(load.load) != "metadata":
+        return False
+    window = f"during the {meant.during}" if meant.during else BEFORE_SAVE
+    is_when = load.beside.window == window if load.beside is not None else not meant.during
+    return is_when and meant.whose in ("", load.load)
 
 
 def _of_group(meant: Meant, group: list[Measured]) -> float | None:
@@ -144,6 +158,12 @@ def _value(meant: Meant, summary: PhaseSummary, phase: PhaseRecord) -> float | N
 
 
 def _latency(op: str, phase: PhaseRecord) -> Percentiles:
+    """Of an action of a load where it has one by that word (or that begins with it), else of an op kind."""
+    words = phase.load.actions if phase.load is not None else ()
+    rows = [number for number, word in enumerate(words) if op in (word, word.partition("+")[0])]
+    if phase.load is not None and rows:
+        table = phase.load.table
+        return percentiles(table.counts[rows].sum(axis=0), int(table.max_ns[rows].max()))
     kinds = _KINDS.get(op) or ((Kind[op.upper()],) if op.upper() in Kind.__members__ else ())
     return percentiles(*select(phase.latency, kinds))
 
@@ -154,6 +174,31 @@ def _least_per_node(phase: PhaseRecord, column: str, seconds: float) -> float | 
     sums = np.bincount(rows["node"], weights=rows[column]) if len(rows) else np.zeros(0)
     sums = sums[sums > 0]
     return float(sums.min()) / seconds if len(sums) and seconds > 0 else None
+
+
+def _actions_per_s(summary: PhaseSummary, phase: PhaseRecord) -> float | None:
+    """Actions of a load ÷ T; beside a save those that ended in the window."""
+    load = phase.load
+    if load is None or summary.seconds <= 0:
+        return None
+    if load.beside is not None:
+        return load.beside.achieved_per_s
+    return sum(int(load.table.counts[number].sum()) for number in _told(load)) / summary.seconds
+
+
+def _actions_per_s_of_a_node(summary: PhaseSummary, phase: PhaseRecord) -> float | None:
+    load = phase.load
+    if load is None or summary.seconds <= 0:
+        return None
+    rows = load.nodes[np.isin(load.nodes["action"], _told(load))]
+    sums = np.bincount(rows["node"], weights=rows["count"]) if len(rows) else np.zeros(0)
+    sums = sums[sums > 0]
+    return float(sums.min()) / summary.seconds if len(sums) else None
+
+
+def _told(load: LoadRecord) -> list[int]:
+    """Its actions, but for what puts a tree back between laps."""
+    return [number for number, word in enumerate(load.actions) if word != "reset"]
 
 
 def _staged(name: str) -> Callable[[PhaseSummary, PhaseRecord], float | None]:
@@ -177,10 +222,10 @@ _NUMBERS: dict[str, Callable[[PhaseSummary, PhaseRecord], float | None]] = {
     "iops": lambda s, _: s.iops,
     "iops_over_4k": lambda s, _: s.iops_over_4k,
     "iops_per_node": lambda s, p: _least_per_node(p, "data_op_count", s.seconds),
-    "ops_per_s": lambda s, p: None,
-    "ops_per_s_per_node": lambda s, p: None,
-    "metadata_ops_per_s": lambda s, p: None,
-    "metadata_ops_per_s_per_node": lambda s, p: None,
+    "ops_per_s": _actions_per_s,
+    "ops_per_s_per_node": _actions_per_s_of_a_node,
+    "metadata_ops_per_s": _actions_per_s,
+    "metadata_ops_per_s_per_node": _actions_per_s_of_a_node,
     "straggler_ratio": lambda s, _: s.straggler_ratio,
 }
 assert {*_NUMBERS, "round_spread"} == set(NUMBERS)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.measure.actions import ActionTable
+from ckptstorm.record.beside import Beside
 from ckptstorm.record.latencies import Percentiles, percentiles
 
 #: One row a node and action: counts, and percentiles over the node's own actions.
@@ -37,6 +38,7 @@ class LoadRecord:
         table: of all ranks: histograms, maxima, bytes.
         nodes: rows of `NODE_DTYPE`, by node and action.
         seconds: (ops, bytes) that ended in each second after the release (and the ramp); shape (seconds, 2).
+        beside: how it kept its rate in one window, of a load that ran beside a save; None of one alone.
     """
 
     load: str
@@ -44,6 +46,7 @@ class LoadRecord:
     table: ActionTable
     nodes: NDArray[np.void]
     seconds: NDArray[np.int64]
+    beside: Beside | None = None
 
 
 @dataclass(frozen=True, slots=True)

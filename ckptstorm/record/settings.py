@@ -64,11 +64,10 @@ def is_staged(record: StormRecord) -> bool:
     return count(record.job, "storm", "staging") > 0
 
 
-def load_names(record: StormRecord) -> tuple[str, ...]:
-    """The names of the loads that the job asks for: a load's own, or its kind."""
-    value = _at(record.job, ("load",))
-    loads = [load for load in value if isinstance(load, dict)] if isinstance(value, list | tuple) else []
-    return tuple(text(load, "name") or text(load, "kind") for load in loads)
+def load_kinds(record: StormRecord) -> dict[str, str]:
+    """The loads that the job asks for: the name of each (its own, or its kind) with its kind."""
+    kinds = {text(load, "name") or text(load, "kind"): text(load, "kind") for load in loads(record)}
+    return {name: kind for name, kind in kinds.items() if name}
 
 
 def has_limits(record: StormRecord) -> bool:

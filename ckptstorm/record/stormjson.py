@@ -17,6 +17,7 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import checks
 from ckptstorm.record.arrays import Arrays
+from ckptstorm.record.beside import Beside
 from ckptstorm.record.definitions import DEFINITIONS
 from ckptstorm.record.load import summarize_actions
 from ckptstorm.record.receipts import receipts
@@ -36,6 +37,7 @@ class PhaseTexts(msgspec.Struct, frozen=True):
     name: str = ""
     load: str = ""
     actions: tuple[str, ...] = ()
+    beside: Beside | None = None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -135,8 +137,9 @@ def _with_texts(phase: PhaseRecord, text: PhaseTexts) -> PhaseRecord:
     load = phase.load
     if load is not None:
         words = (*text.actions, *("unknown" for _ in load.actions))[: len(load.actions)]
-        load = replace(load, load=text.load, actions=words)
-    told = {name: value for name, value in msgspec.structs.asdict(text).items() if name not in ("load", "actions")}
+        load = replace(load, load=text.load, actions=words, beside=text.beside)
+    of_load = ("load", "actions", "beside")
+    told = {name: value for name, value in msgspec.structs.asdict(text).items() if name not in of_load}
     return replace(phase, load=load, **told)
 
 
@@ -177,14 +180,21 @@ def _load_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
     return {
         "load": load.load,
         "actions": load.actions,
+        "beside": None if load.beside is None else _beside_json(load.beside),
         "per_action": [asdict(action) for action in summarize_actions(load, summary.seconds)],
         "per_second": {"op_count": load.seconds[:, 0].tolist(), "bytes": load.seconds[:, 1].tolist()},
     }
 
 
+def _beside_json(beside: Beside) -> dict[str, Any]:
+    rates = {name: getattr(beside, name) for name in ("declared_per_s", "achieved_per_s", "behind_count", "is_held")}
+    return asdict(beside) | rates
+
+
 def _all_rounds_json(summaries: tuple[PhaseSummary, ...]) -> dict[str, Any]:
-    found = {phase: over_rounds(summaries, phase) for phase in (Phase.SAVE, Phase.RESTORE, Phase.DELETE)}
-    kept = {phase: rounds for phase, rounds in found.items() if rounds is not None or phase != Phase.DELETE}
+    always, sometimes = (Phase.SAVE, Phase.RESTORE), (Phase.DELETE, Phase.QUIET_SAVE)
+    found = {phase: over_rounds(summaries, phase) for phase in (*always, *sometimes)}
+    kept = {phase: rounds for phase, rounds in found.items() if rounds is not None or phase in always}
     return {phase.word: _rounds_json(rounds, measured(summaries, phase)) for phase, rounds in kept.items()}
 
 

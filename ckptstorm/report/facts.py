@@ -42,7 +42,8 @@ class Known:
 
     def stages(self) -> tuple[str, ...]:
         """The names of the loads' phases, in the order they ran."""
-        return tuple(dict.fromkeys(each.name for each in self.summaries if each.phase == Phase.LOAD))
+        alone = [phase for phase in self.record.phases if phase.load is not None and phase.load.beside is None]
+        return tuple(dict.fromkeys(phase.name for phase in alone if phase.phase == Phase.LOAD))
 
 
 def know(record: StormRecord) -> Known:

@@ -15,6 +15,7 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.record import settings
 from ckptstorm.record.rounds import RoundsSummary
 from ckptstorm.record.words import counted, percent
+from ckptstorm.report.beside import beside_answer
 from ckptstorm.report.course import staged_answer
 from ckptstorm.report.facts import Known
 from ckptstorm.report.loads import load_answer, load_facts
@@ -46,6 +47,7 @@ def headline(known: Known) -> Section:
     blocks += [Fact("because", reason, "bad" if verdict.exit_code else "doubt") for reason in verdict.reasons]
     blocks += [Fact(phase.word, answer) for phase in (Phase.SAVE, Phase.RESTORE) if (answer := _answer(known, phase))]
     blocks += [Fact(name, answer) for name in known.stages() if (answer := load_answer(known, name))]
+    blocks += beside_answer(known)
     durable = known.receipts["durable"]
     if durable.state == "not_asked":
         blocks.append(Fact("note", durable.evidence, "doubt"))

@@ -17,6 +17,7 @@ from ckptstorm.record.settings import allow
 from ckptstorm.record.words import counted, round_words
 from ckptstorm.report import course
 from ckptstorm.report.allocation import allocation
+from ckptstorm.report.beside import beside
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.halves import halves
 from ckptstorm.report.headline import asked, headline
@@ -144,6 +145,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     save,
     restore,
     loads,
+    beside,
     course.staged,
     course.over_rounds,
     course.deletion,

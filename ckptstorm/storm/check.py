@@ -20,7 +20,7 @@ from ckptstorm.program import DATA, Kind
 from ckptstorm.reshaping import ALIGNMENT_BYTES, misaligned
 from ckptstorm.steps import Facts
 from ckptstorm.storm import ground
-from ckptstorm.storm.check_loads import check_load_engines, load_findings
+from ckptstorm.storm.check_loads import check_load_engines, check_rates, load_findings
 from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.findings import Finding
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
@@ -70,6 +70,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     check_plan(job, world)
     engine = check_engine(job)
     check_load_engines(job, engine)
+    check_rates(job, engine, world)
     _check_shape(job, world)
     _check_faults(job, world)
     check_staging(job, world)

@@ -13,6 +13,7 @@ from ckptstorm.job import Job
 from ckptstorm.load_tables import LoadTable, RandomLoad, name_of
 from ckptstorm.loads import load_of
 from ckptstorm.loads.contract import Footprint
+from ckptstorm.loads.schedule import POSIX_OPS_PER_S, actions_per_s
 from ckptstorm.model.parallel import World
 from ckptstorm.storm.findings import Finding
 from ckptstorm.storm.memory import RANK_BYTES, available_bytes
@@ -44,6 +45,20 @@ def check_load_engines(job: Job, engine: str) -> None:
             kind(Setup(-1, mode=load.mode, is_direct=load.direct, queue_depth=load.queue_depth))
         except JobError as error:
             raise JobError(str(error).replace("[io]", f"[[load]] {name_of(load)}"), error.hint) from None
+
+
+def check_rates(job: Job, engine: str, world: World) -> None:
+    """Beside a save only the compiled engine keeps a high rate without taking the save's time. Raises JobError."""
+    for load in job.load:
+        if load.when != "beside" or engine == "native":
+            continue
+        if actions_per_s(load, world) * load.threads > POSIX_OPS_PER_S:
+            rate = load.rate.plain() if load.rate is not None else ""
+            raise JobError(
+                f"[[load]] {name_of(load)} rate = {rate}: beside a save the {engine} engine is refused above "
+                f"{POSIX_OPS_PER_S} actions/s for each rank",
+                'take [io] engine = "native", or lower the rate',
+            )
 
 
 def load_findings(job: Job, world: World, mount: Mount, checkpoint_bytes: int) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from ckptstorm.filesystems import adapter_of
 from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Fault, Job, verify_share
-from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.model.parallel import World
 from ckptstorm.payload import Payload
 from ckptstorm.plan import facts_of, plan
@@ -89,7 +89,7 @@ class Crew:
         engine: Preparer = registry.find("engine", ENGINES, self.orders.engine)(setup)
         planted = tuple(_planted(fault) for fault in self.job.fault if self._falls_here(fault, phase, round_number))
         engine = SlowEngine(engine, planted, self.job.storm.on_error) if planted else engine
-        return StagedEngine(engine, self.area) if phase == Phase.SAVE and self.area is not None else engine
+        return StagedEngine(engine, self.area) if phase in SAVES and self.area is not None else engine
 
     @property
     def thread(self) -> Literal["own", "main"]:

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.load_tables import LoadTable, name_of
 from ckptstorm.loads.contract import Stage
-from ckptstorm.measure.actions import ActionTable
+from ckptstorm.measure.actions import ActionTable, FoldActions
 from ckptstorm.measure.failure import Failure, errno_name, merge_failures
+from ckptstorm.measure.folding import Failed, FoldTimes
 from ckptstorm.measure.load_row import LoadObserved, load_row, spent_ns
 from ckptstorm.measure.rows import KIND_SLOTS, Phase
-from ckptstorm.program import Kind
+from ckptstorm.program import Kind, Program
 from ckptstorm.record.latencies import percentiles
 from ckptstorm.record.load import NODE_DTYPE, LoadRecord
 from ckptstorm.record.record import PhaseRecord
 from ckptstorm.storm.collect import latency_of_all, words_of_all
 from ckptstorm.storm.frame import Frame
-from ckptstorm.storm.load_leg import LoadLeg
 
 Int64s = NDArray[np.int64]
 
 
+class Folded(Protocol):
+    """What a thread did: a whole stage, or one window of a load beside a save."""
+
+    @property
+    def program(self) -> Program:
+        """Its op table."""
+
+    @property
+    def fold(self) -> FoldTimes:
+        """Its ops."""
+
+    @property
+    def actions(self) -> FoldActions:
+        """Its actions."""
+
+    @property
+    def failed(self) -> tuple[Failed, ...]:
+        """Its classes of errors."""
+
+
 def collect_load(
-    cluster: Cluster, table: LoadTable, stage: Stage, legs: list[LoadLeg], seen: tuple[LoadObserved, Frame, int]
+    cluster: Cluster, table: LoadTable, stage: Stage, legs: Sequence[Folded], seen: tuple[LoadObserved, Frame, int]
 ) -> PhaseRecord | None:
     """The stage of all ranks, on rank 0 (None elsewhere); a collective of all ranks.
 
@@ -66,7 +89,7 @@ def collect_load(
     )
 
 
-def _actions_of_rank(legs: list[LoadLeg], count: int) -> ActionTable:
+def _actions_of_rank(legs: Sequence[Folded], count: int) -> ActionTable:
     table = ActionTable.blank(count)
     for leg in legs:
         table.add(leg.actions.table)
@@ -98,7 +121,7 @@ def _nodes(cluster: Cluster, mine: ActionTable) -> NDArray[np.void]:
     return everyone[everyone["count"] > 0]
 
 
-def _seconds_of_all(cluster: Cluster, legs: list[LoadLeg]) -> Int64s:
+def _seconds_of_all(cluster: Cluster, legs: Sequence[Folded]) -> Int64s:
     """(ops, bytes) of each second after the release, over all ranks."""
     bins = [leg.fold.seconds()[1] for leg in legs]
     length = int(cluster.greatest(np.array([max((len(each) for each in bins), default=0)], dtype=np.int64))[0])
@@ -108,7 +131,7 @@ def _seconds_of_all(cluster: Cluster, legs: list[LoadLeg]) -> Int64s:
     return cluster.sum_on_rank_0(mine.reshape(-1)).reshape(-1, 2) if length else mine
 
 
-def _failures(legs: list[LoadLeg], rank: int, host: str) -> tuple[Failure, ...]:
+def _failures(legs: Sequence[Folded], rank: int, host: str) -> tuple[Failure, ...]:
     """Error classes of this rank, the first ones first."""
     found: list[tuple[int, Failure]] = []
     for leg in legs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import ClassVar
 
 from ckptstorm import registry
 from ckptstorm.engines import ENGINES
@@ -39,11 +40,18 @@ _CONTENT_ROUND = 0
 class LoadPhases:
     """One rank's part in all loads that run alone."""
 
+    when: ClassVar[str] = "alone"
+
     def __init__(self, crew: Crew, watch: Watch, keeper: Keeper | None, costs: Costs) -> None:
         self._crew, self._watch, self._keeper, self._costs = crew, watch, keeper, costs
-        self._loads = [(entry, load_of(entry, crew.world)) for entry in crew.job.load if entry.when == "alone"]
+        self._loads = [(entry, load_of(entry, crew.world)) for entry in crew.job.load if entry.when == self.when]
         self._prepared: set[str] = set()
         self._payload = Payload(crew.orders.seed, _CONTENT_ROUND)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the job has such loads."""
+        return bool(self._loads)
 
     def run_round(self, number: int) -> Outcome:
         """Every load once; a collective of all ranks."""

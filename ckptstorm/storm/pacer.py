@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from ckptstorm import pacing
 from ckptstorm.clock import NS_PER_S, monotonic_ns
-from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.pacing import Skew
 from ckptstorm.storm.crew import Crew
-from ckptstorm.storm.phase import Own, Seen
+from ckptstorm.storm.own import Own
+from ckptstorm.storm.phase import Seen
 from ckptstorm.storm.staging import Trainer
 from ckptstorm.storm.watch import Watch
 
@@ -32,7 +33,7 @@ class Pacer:
         """This rank's own release in a phase, and its trainer when the save is staged."""
         crew, storm = self._crew, self._crew.job.storm
         delays = pacing.delays_ns(
-            storm.skew if phase == Phase.SAVE else Skew("0s"),
+            storm.skew if phase in SAVES else Skew("0s"),
             storm.stagger,
             crew.cluster.node_of_rank[: crew.rank_count(phase)],
             crew.orders.seed,
@@ -40,7 +41,7 @@ class Pacer:
         )
         is_inside = crew.cluster.rank < len(delays)
         delay_ns, is_told = int(delays[crew.cluster.rank]) if is_inside else 0, bool(delays.any())
-        if phase != Phase.SAVE or crew.area is None:
+        if phase not in SAVES or crew.area is None:
             return Own(delay_ns, None, is_told)
         crew.area.begin()
         backpressure_ns = max(0, self._drained_ns - self._due_ns) if self._due_ns else 0

@@ -15,7 +15,7 @@ from ckptstorm.cluster.clocks import ClockOffset, measure_offset
 from ckptstorm.cluster.comm import Cluster, Group
 from ckptstorm.engines.contract import Prepared, Preparer
 from ckptstorm.measure.latency import succeeded
-from ckptstorm.measure.pace import Pace, no_pace, pace_row
+from ckptstorm.measure.pace import Pace, no_pace
 from ckptstorm.measure.phase_row import Observed, PartRun
 from ckptstorm.measure.rows import Phase
 from ckptstorm.payload import Payload
@@ -24,7 +24,7 @@ from ckptstorm.sinks import STOP, KeepTimes
 from ckptstorm.steps import Meet
 from ckptstorm.storm.frame import Frame
 from ckptstorm.storm.lowered import Lowered
-from ckptstorm.storm.staging import Trainer
+from ckptstorm.storm.own import NOTHING_OWN, Own
 from ckptstorm.storm.watch import Watch
 
 #: A rank sleeps until this long before the release and spins the rest: a sleep alone wakes 50 to 100 us late.
@@ -52,30 +52,6 @@ class Seen:
     clock: ClockOffset
     has_failed: bool
     pace: Pace = field(default_factory=no_pace)
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What sets this rank apart from the others in a phase.
-
-    Attributes:
-        delay_ns: its own release after the announced one.
-        trainer: of a staged save, who copies and trains on; None else.
-        is_told: whether the record is to tell of it.
-    """
-
-    delay_ns: int = 0
-    trainer: Trainer | None = None
-    is_told: bool = False
-
-    def pace(self) -> Pace:
-        """What the record tells; the trainer comes to its end."""
-        if self.trainer is not None:
-            return self.trainer.finish(self.delay_ns)
-        return pace_row(delay_ns=self.delay_ns) if self.is_told else no_pace()
-
-
-NOTHING_OWN = Own()
 
 
 Where = Literal["own", "main"]
@@ -182,6 +158,8 @@ class PhaseRun:
         self._cluster.barrier()
         announced_ns = self._announced_release_ns() - clock.offset_ns
         cpu_before_ns = time.process_time_ns()
+        if own.hear is not None:
+            own.hear(announced_ns)
         if own.trainer is not None:
             own.trainer.start(announced_ns + own.delay_ns)
         started_ns = self._run_stages(stages, announced_ns + own.delay_ns)

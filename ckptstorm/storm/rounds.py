@@ -17,11 +17,13 @@ import numpy as np
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.measure.durable import is_every_file_synced
 from ckptstorm.measure.phase_row import PartRun
-from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.measure.visibility import Visibility, not_looked_at
 from ckptstorm.program import Program
+from ckptstorm.record.beside import AFTER_SAVE, BEFORE_SAVE
 from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, halves, removal, settle
+from ckptstorm.storm.beside import BesideLoads
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.costs import measure_costs
 from ckptstorm.storm.counting import Counted, Counting
@@ -31,8 +33,9 @@ from ckptstorm.storm.load_phases import LoadPhases
 from ckptstorm.storm.lowered import Lowered, programs_of
 from ckptstorm.storm.orders import Reading
 from ckptstorm.storm.outcome import Keeper, Outcome, agreed
+from ckptstorm.storm.own import NOTHING_OWN, Own
 from ckptstorm.storm.pacer import Pacer
-from ckptstorm.storm.phase import NOTHING_OWN, Own, PhaseRun, Seen, Stage, prepared_stages
+from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.placing import placement
 from ckptstorm.storm.sights import Sights
 from ckptstorm.storm.watch import Watch
@@ -48,6 +51,8 @@ class Rounds:
         self._present: list[int] = []  # rounds whose files are there
         self._costs = measure_costs(crew.cluster)
         self._loads = LoadPhases(crew, watch, keeper, self._costs)
+        self._beside = BesideLoads(crew, watch, keeper, self._costs)
+        self._is_ending = False
         self._claims_durable = _claims_durable(crew)
         self._enough = Enough(crew.job.storm, crew.cluster)
         self._pacer = Pacer(crew, watch)
@@ -68,6 +73,9 @@ class Rounds:
                 break
             if worst == Outcome.FINE:
                 self._remove_older(self._crew.job.storm.keep, Phase.DELETE, self._number(index))
+        self._is_ending = True
+        self._beside.finish(self._number(index))
+        self._beside.clean_up(self._number(index))
         self._loads.clean_up(self._number(index))
         kept = 1 if self._crew.orders.keeps_files and outcome == Outcome.FINE else 0
         if self._crew.orders.half == "save" and outcome == Outcome.FINE:
@@ -98,6 +106,7 @@ class Rounds:
                 outcome = self._phase(Phase.RESTORE, number, self._crew.restore, step)
             if outcome == Outcome.STOPPED or (outcome == Outcome.FAILED and self._stops_on_error):
                 break
+        self._is_ending = True
         if not (self._crew.orders.keeps_files and outcome == Outcome.FINE):
             self._remove_older(0, Phase.CLEAN_UP)
         return outcome
@@ -113,11 +122,13 @@ class Rounds:
         """One round: how it went, and whether there have been enough."""
         number, step, is_staged = self._number(index), self._steps[index], self._crew.area is not None
         self._pacer.wait(self._tell_lateness)
+        self._beside.finish(number - 1)
         self._enough.begin(number)
         outcome = self._save(index, number) if self._crew.job.saves else Outcome.FINE
         if outcome == Outcome.FINE and not is_staged and self._crew.job.saves:
             outcome = self._read_back(number, step)
-        if outcome == Outcome.FINE:
+        if outcome == Outcome.FINE and self._loads.is_any:
+            self._beside.finish(number)  # what runs alone does
             outcome = self._loads.run_round(number)
         if outcome == Outcome.STOPPED:
             return outcome, True
@@ -128,7 +139,17 @@ class Rounds:
 
     def _save(self, index: int, number: int) -> Outcome:
         self._present.append(index)
-        return self._phase(Phase.SAVE, number, self._crew.save, self._steps[index])
+        step, outcome = self._steps[index], Outcome.FINE
+        if self._beside.is_any and self._crew.job.storm.control:
+            outcome = self._phase(Phase.QUIET_SAVE, number, self._crew.save, step)
+            self._remove(index, Phase.CLEAN_UP, number)
+        if self._beside.is_any and outcome == Outcome.FINE:
+            outcome = self._beside.start(number)
+            self._beside.alone(BEFORE_SAVE)
+        if outcome == Outcome.FINE:
+            outcome = self._phase(Phase.SAVE, number, self._crew.save, step)
+            self._beside.alone(AFTER_SAVE)
+        return outcome
 
     def _read_back(self, number: int, step: str) -> Outcome:
         outcome = self._settle(number, step)
@@ -139,11 +160,12 @@ class Rounds:
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step, crew.thread)
-        self._watch.is_sync_due = phase == Phase.SAVE and self._claims_durable
-        own = self._pacer.own(phase, number)
+        self._watch.is_sync_due = phase in SAVES and self._claims_durable
+        own = replace(self._pacer.own(phase, number), hear=self._beside.hearing(phase))
         if phase == Phase.SAVE:
             self._sights.before(step)
         seen, counted = self._run(phase, number, stages, own)
+        self._beside.cut(seen.observed.announced_release_ns + seen.barrier_to_barrier_ns, "")
         visibility = not_looked_at()
         if phase == Phase.SAVE:
             self._pacer.saved(seen, own)
@@ -216,7 +238,7 @@ class Rounds:
             self._crew.clean_up if is_ours else (), self._crew.clean_up_engine(), self._crew.payload(number), step
         )
         self._watch.is_sync_due = False
-        if phase == Phase.CLEAN_UP:
+        if self._is_ending:
             self._watch.resume()
         seen, counted = self._run(phase, number, stages)
         with contextlib.suppress(OSError):  # what cannot be removed still stands there, and is told at the end
