@@ -19,7 +19,9 @@ from ckptstorm.record.record import MismatchSeen, Node, PhaseRecord, StormRecord
 from ckptstorm.record.tomltext import tables
 
 #: Facts of the environment that say nothing of who or where.
-_KEPT = ("engine", "direct", "started", "ended", "cpu_count")
+_KEPT = ("engine", "direct", "cpu_count")
+#: Times of day without their zone, which tells where: this many characters.
+_TIMES, _TIME_LENGTH = ("started", "ended"), len("2026-11-01T12:00:00")
 _KEPT_OF_MOUNT = ("type", "block_size_bytes", "size_bytes", "free_bytes")
 _KEPT_OF_ALLOCATION = ("scheduler", "ranks_per_node", "tasks_per_node", "cpus_per_node", "gpus_per_node", "mpi")
 #: A mount option without an address or a name in it: a word, or a number with its unit.
@@ -132,6 +134,7 @@ def _environment(environment: dict[str, Any], words: Mapping[str, str]) -> dict[
     options = settings.text(environment, "mount", "options").split(",")
     versions = settings.table(environment, "versions")
     kept = {name: environment[name] for name in _KEPT if name in environment}
+    kept |= {name: settings.text(environment, name)[:_TIME_LENGTH] for name in _TIMES if name in environment}
     plain = {name: found[0] for name in versions if (found := _VERSION.search(str(versions[name])))}
     allocation = settings.table(environment, "allocation")
     kept |= {"waits": _cleaned(environment["waits"], words)} if "waits" in environment else {}

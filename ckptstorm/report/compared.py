@@ -79,6 +79,7 @@ def _headline(comparison: Comparison, fail_above: float | None) -> Section:
         Fact("before", _side(before)),
         Fact("after", _side(after)),
         *_doubts(before, after),
+        *([Fact("doubt", "both are the same storm", "doubt")] if before.storm_id == after.storm_id else []),
     ]
     if fail_above is not None:
         blocks.append(_gate(comparison, fail_above))

@@ -10,6 +10,7 @@ import click
 
 from ckptstorm.errors import EXIT_MET
 from ckptstorm.record import files
+from ckptstorm.record.record import StormRecord
 from ckptstorm.verbs.kinds import write_new
 
 
@@ -21,12 +22,21 @@ from ckptstorm.verbs.kinds import write_new
 @click.option("--openmetrics", metavar="FILE", help="Gauges as OpenMetrics text.")
 @click.option("--anonymous", metavar="NEW_DIR", help="A copy without hosts, paths and accounts, all numbers whole.")
 def export(folder: str, **asked: Any) -> int:
-    """Write a result in another form. FILE may be - for the standard output; nothing is overwritten."""
+    """Write a result in another form. FILE may be - for the standard output; nothing is overwritten.
+
+    For tables DIR may be a folder of results, or a pattern in quotes: one set of tables of all.
+    """
     if not any(asked.values()):
         raise click.UsageError("in which form? See ckptstorm export --help")
-    record = files.load(folder)
     if asked["csv"] or asked["json_lines"]:
         _tables(folder, asked)
+    if asked["perfetto"] or asked["openmetrics"] or asked["anonymous"]:
+        _whole(files.load(folder), asked)
+    return EXIT_MET
+
+
+def _whole(record: StormRecord, asked: dict[str, Any]) -> None:
+    """The forms that one storm has."""
     if asked["perfetto"]:
         from ckptstorm.report import perfetto
 
@@ -40,7 +50,6 @@ def export(folder: str, **asked: Any) -> int:
 
         files.write(anonymous(record), asked["anonymous"])
         _told(asked["anonymous"])
-    return EXIT_MET
 
 
 def _tables(folder: str, asked: dict[str, Any]) -> None:

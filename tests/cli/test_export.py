@@ -54,6 +54,9 @@ def test_tables_are_the_frames(ckptstorm, place):
     seconds = pandas.read_csv(place / "tables" / "phases.csv").seconds
     assert seconds.tolist() == frames.phases.seconds.tolist()
     assert ckptstorm("export", folder, "--csv", "tables").code == 2
+    files.write(synthetic.record(storm_id="another"), place / "another")
+    assert ckptstorm("export", ".", "--csv", "all").code == 0
+    assert len(pandas.read_csv(place / "all" / "storms.csv")) == 2
 
 
 def test_the_standard_output_and_what_exists(ckptstorm, place):

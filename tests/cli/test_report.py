@@ -54,6 +54,9 @@ def test_many_folders_are_one_table(ckptstorm, place):
     assert ended.out.startswith("2 storms\n")
     assert "\n20261102-120000 " in ended.out
     assert len(ckptstorm("report", "one", "two", "--json").data["storms"]) == 2
+    assert ckptstorm("report", "one", "two", "--output", "page.html").code == 0
+    assert "20261102-120000" in (place / "page.html").read_text()
+    assert ckptstorm("report", "one", "two", "--html").code == 2
     ended = ckptstorm("report", "one", "two", "nowhere")
     assert ended.code == 2
     assert "there is no result folder at nowhere" in ended.out

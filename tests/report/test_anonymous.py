@@ -20,7 +20,7 @@ from tests.record.synthetic import Make, with_phase
 
 SECRETS = (
     "gpu001", "gpu000", "cluster.example", "/scratch/proj42", "alice", "proj42", "mgs@o2ib", "secret", "zephyr",
-    "10.1.2.3", "6.1.0-zephyr",
+    "10.1.2.3", "6.1.0-zephyr", "+0530",
 )  # fmt: skip
 
 
@@ -35,6 +35,7 @@ def _record() -> StormRecord:
         "mount": {"type": "lustre", "path": "/scratch", "source": "mgs@o2ib:/proj42", "size_bytes": 1 << 50,
                   "options": "rw,flock,addr=10.1.2.3,wsize=1048576"},
         "directory": "/scratch/proj42/alice/x",
+        "started": "2026-11-01T12:00:00+0530",
         "command": "ckptstorm run secret.toml --dir /scratch/proj42/alice/x",
         "versions": {"ckptstorm": "0.1.0", "linux": "6.1.0-zephyr", "mpi": "MPICH 4.3 built by alice"},
         "allocation": {"account": "proj42", "partition": "zephyr", "ranks_per_node": "2(x2)"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ckptstorm.measure import histogram
 from ckptstorm.report import imported, importers, tabular, terminal
 from ckptstorm.report.frame_columns import COLUMNS
 from ckptstorm.report.importers.seen import PhaseSeen, Seen
+from tests.require import missing
 
 DATA = Path(__file__).parents[2] / "data" / "peers"
 PEERS = {
@@ -108,6 +110,22 @@ def test_fio_jobs_are_ranks():
     assert sum(each.count for each in writes.bins) == 8
     assert writes.max_ns == max(job["write"]["clat_ns"]["max"] for job in told[:2])
     assert _phase(restore, "restore").data_op_count == 64
+
+
+def test_the_fio_of_this_machine_is_read(tmp_path):
+    """A real run, now: whatever its version, bytes and ops are those that it was asked for."""
+    fio = shutil.which("fio")
+    if fio is None:
+        missing("fio", "fio is not installed")
+    out = tmp_path / "out.json"
+    asked = ["--name=x", "--size=1m", "--bs=64k", "--rw=write", "--ioengine=psync", "--numjobs=2", "--end_fsync=1"]
+    command = [fio, f"--directory={tmp_path}", *asked, "--output-format=json+", f"--output={out}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (seen,) = importers.read("fio", str(out))
+    phase = _phase(seen, "save")
+    assert phase.bytes == 2 << 20 and phase.data_op_count == 32
+    assert sum(each.count for each in phase.latencies[0].bins) == 32
+    assert len(phase.ranks) == 2
 
 
 def test_fios_bins_are_the_ones_it_counts_in():
