@@ -121,6 +121,9 @@ def _text(path: Path) -> str:
 def _override(data: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
+    if parts[0] == "load" and equals and all(parts) and len(parts) in (2, 3):
+        _load_of(data, parts, override)[parts[-1]] = _toml_value(value.strip())
+        return
     most = 3 if parts[:2] == ["restore", "parallel"] else 2
     if not equals or not all(parts) or len(parts) > most:
         raise JobError(f"--set {override}: not an override", "write it as --set table.key=value: --set model.layers=2")
@@ -130,6 +133,20 @@ def _override(data: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise JobError(f"--set {override}: [{part}] is not a table in this job")
     table[parts[-1]] = _toml_value(value.strip())
+
+
+def _load_of(data: dict[str, Any], parts: list[str], override: str) -> dict[str, Any]:
+    """The load that "load.key" (of the only one) or "load.name.key" means."""
+    listed = data.get("load")
+    loads = [load for load in listed if isinstance(load, dict)] if isinstance(listed, list) else []
+    names = [str(load.get("name", load.get("kind", ""))) for load in loads]
+    wanted = parts[1] if len(parts) == 3 else names[0] if len(names) == 1 else ""
+    if names.count(wanted) != 1:
+        raise JobError(
+            f"--set {override}: which load?{suggestion(wanted, names)}",
+            f"write it as --set load.name.key=value; loads of this job: {', '.join(names) or 'none'}",
+        )
+    return loads[names.index(wanted)]
 
 
 def _toml_value(text: str) -> Any:

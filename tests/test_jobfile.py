@@ -94,6 +94,17 @@ def test_shipped_jobs_decode_and_survive_the_round_trip(path):
     assert job == from_builtins(to_builtins(job), "resolved")
 
 
+def test_a_key_of_a_load_can_be_overridden():
+    """By the name of the load; without one where there is only one; which one is asked when that is not clear."""
+    one = '[[load]]\nkind = "random"\nwarm = true\n'
+    two = one + '[[load]]\nkind = "metadata"\nname = "tree"\nphases = ["stat"]\n'
+    assert decode(one, "x", ["load.duration=2s"]).load[0].duration == 2 * 10**9
+    assert decode(two, "x", ["load.tree.items=7", "load.random.threads=3"]).load[1].items == 7
+    assert "which load?" in _refused(two, "load.items=7")
+    assert 'did you mean "tree"' in _refused(two, "load.tre.items=7")
+    assert 'did you mean "items"' in _refused(two, "load.tree.item=7")
+
+
 def test_a_shipped_job_is_found_by_its_name():
     """`run laptop` needs no path."""
     assert "laptop" in [path.stem for path in shipped_jobs()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ Int64s = NDArray[np.int64]
 LEADS = {
     "create": "a file that is not there yet, opened with O_EXCL and closed",
     "open": "a file opened and closed",
+    "log": "the rank's own log file opened to append, made when it is not there, and closed",
     "stat": "a file looked up and its inode read",
     "exists": "the same, asked by a program that only wants to know whether it is there",
     "miss": "the same of a name that is not there: ENOENT is the answer",
@@ -82,7 +83,9 @@ def parse(word: str, where: str) -> Action:
     lead, *parts = (piece.strip() for piece in word.split("+"))
     if lead not in LEADS:
         raise JobError(f'{where} "{word}": there is no action "{lead}"{suggestion(lead, LEADS)}', allowed(LEADS))
-    can = {"create": tuple(PARTS), "open": tuple(PARTS), "list": ("stat",)}.get(lead, ())
+    can = {"create": tuple(PARTS), "open": tuple(PARTS), "log": ("append", "fsync", "utime"), "list": ("stat",)}.get(
+        lead, ()
+    )
     for part in parts:
         if part not in can:
             hint = allowed(can) if can else f"{lead} stands alone"
@@ -102,6 +105,7 @@ class Targets:
         append_bytes: that an append adds.
         lock_file: path index of what is locked; the file itself when that is negative.
         lock_offset: first byte of the range that is locked.
+        log_file: path index of the rank's log.
     """
 
     file: Int64s
@@ -111,6 +115,7 @@ class Targets:
     append_bytes: Int64s
     lock_file: int = -1
     lock_offset: int = 0
+    log_file: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +152,12 @@ def _open(action: Action, on: Targets) -> list[_Column]:
     return _held(action, on, flags)
 
 
+def _log(action: Action, on: Targets) -> list[_Column]:
+    assert on.log_file >= 0
+    own = replace(on, file=np.full_like(on.file, on.log_file), size_bytes=np.zeros_like(on.file))
+    return _held(action, own, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
 def _held(action: Action, on: Targets, flags: int) -> list[_Column]:
     """Open, what is done meanwhile, close."""
     file = on.file if on.lock_file < 0 or not action.locks else np.full_like(on.file, on.lock_file)
@@ -154,7 +165,7 @@ def _held(action: Action, on: Targets, flags: int) -> list[_Column]:
     return [_Column(Kind.OPEN, file, length=open_length(flags)), *middle, _Column(Kind.CLOSE, file)]
 
 
-_OPENING: dict[str, Callable[[Action, Targets], list[_Column]]] = {"create": _create, "open": _open}
+_OPENING: dict[str, Callable[[Action, Targets], list[_Column]]] = {"create": _create, "open": _open, "log": _log}
 
 _HELD: dict[str, Callable[[Int64s, Targets], list[_Column]]] = {
     "write": lambda file, on: [_Column(Kind.WRITE, file, 0, on.size_bytes)] if on.size_bytes.any() else [],

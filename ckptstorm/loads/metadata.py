@@ -97,6 +97,10 @@ class Metadata:
     def _makes(self) -> bool:
         return any(action.lead == "create" for action in self._actions)
 
+    @property
+    def _logs(self) -> bool:
+        return any(action.lead == "log" for action in self._actions)
+
     def _forms(self) -> tuple[str, ...]:
         """The kinds of names that files may have had."""
         leads = {action.lead for action in self._actions}
@@ -112,6 +116,8 @@ class Metadata:
         files = [places.name(item, form) for form in self._forms() for item in range(self._name_count)]
         if self._load.contended and is_first:
             files.append(sequence.LOCK_NAME)
+        if self._logs:
+            files.append(places.log.name)
         trees = places.directories if self._load.directory == "own" or is_first else ()
         own = [directory for directory in trees if directory]
         if any(action.lead == "mkdir" for action in self._actions):
@@ -210,6 +216,9 @@ class Metadata:
             if self._load.contended:
                 targets = replace(targets, lock_file=len(paths), lock_offset=0)
                 paths.append(Path(STEP, sequence.LOCK_NAME))
+        if action.lead == "log":
+            targets = replace(targets, log_file=len(paths))
+            paths.append(places.log)
         if "append" in action.parts:
             targets = replace(
                 targets, append_bytes=draw_sizes(self._load.append, len(items), self._rng(rank, "append"))
@@ -269,7 +278,7 @@ class Metadata:
         ]
         return Footprint(
             int(self._name_count * ranks * load.size.mean_bytes),
-            names * ranks + trees,
+            (names + self._logs) * ranks + trees,
             4 * most * load.threads,
             names * _NAME_BYTES + 8 * load.items * OP_DTYPE.itemsize,
             tuple(stages) or ((name_of(load), (load.count or 0) * load.threads * ranks),),

@@ -48,6 +48,11 @@ class Places:
         directory = self.directories[item % len(self.directories)]
         return f"{directory}/f{self.rank:05d}-{item:07d}{SUFFIXES[form]}".lstrip("/")
 
+    @property
+    def log(self) -> Path:
+        """The rank's log file."""
+        return Path(STEP, f"log-{self.rank:05d}", self.rank)
+
     def directory_of(self, item: int) -> int:
         """Index into `directories` of a file's."""
         return item % len(self.directories)

@@ -268,6 +268,8 @@ def _lowered(
     paths += [Path(STEP, name) for name in places.directories]
     lock_file = len(paths) if load.contended else -1
     paths += [Path(STEP, LOCK_NAME)] if load.contended else []
+    log_file = len(paths)
+    paths += [places.log]
     groups: dict[Action, list[int]] = {}
     for at, step in enumerate(steps):
         groups.setdefault(step.action, []).append(at)
@@ -278,7 +280,9 @@ def _lowered(
         directory = tree + own[values[:, 2]] % len(places.directories)
         made[action] = actions.rows(
             action,
-            Targets(values[:, 0], values[:, 1], directory, values[:, 3], values[:, 4], lock_file, places.rank),
+            Targets(
+                values[:, 0], values[:, 1], directory, values[:, 3], values[:, 4], lock_file, places.rank, log_file
+            ),
         )
         lengths[where] = made[action].shape[1]
     starts = np.concatenate([[0], np.cumsum(lengths)])

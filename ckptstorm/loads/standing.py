@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from ckptstorm.errors import JobError
 from ckptstorm.loads.actions import Action
 
+#: What needs none of the files.
+_FREE = ("mkdir", "rmdir", "miss", "list", "log")
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -30,7 +33,7 @@ def walk(actions: tuple[Action, ...], where: str) -> tuple[Standing, ...]:
         JobError: an action cannot follow what was before it.
     """
     leads = [action.lead for action in actions]
-    needs = next((lead for lead in leads if lead not in ("mkdir", "rmdir", "miss", "list")), "create")
+    needs = next((lead for lead in leads if lead not in _FREE), "create")
     standing, found = Standing(is_made=needs != "create"), []
     for action in actions:
         problem = _impossible(action.lead, standing)
@@ -51,7 +54,7 @@ def _impossible(lead: str, standing: Standing) -> str:
         return "" if standing.has_directory else "there is no directory yet: put mkdir before it"
     if lead == "link" and standing.is_linked:
         return "the links are there already"
-    if lead in ("miss", "list") or standing.is_made:
+    if lead in _FREE or standing.is_made:
         return ""
     return "the files are gone: put create before it"
 

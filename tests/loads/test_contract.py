@@ -52,7 +52,8 @@ class TestRandomMixed(LoadContract):
 
 EVERY_PHASE = (
     "create+write+fsync", "stat", "exists", "miss", "list", "list+stat", "utime", "chmod", "rename", "stat", "link",
-    "open+flock", "open+lock", "open+setxattr", "open+append+utime", "rename", "delete", "mkdir", "rmdir",
+    "open+flock", "open+lock", "open+setxattr", "log+append+utime", "open+append+utime", "rename",
+    "delete", "mkdir", "rmdir",
 )  # fmt: skip
 
 
@@ -118,7 +119,7 @@ class TestMetadataFlow(LoadContract):
 
     def make(self, world):
         """See `LoadContract.make`."""
-        flow = ("delete", "create+write+fsync", "open+read+append+fsync", "open+read")
+        flow = ("log+append", "delete", "create+write+fsync", "open+read+append+fsync", "open+read")
         return load_of(MetadataLoad(flow=flow, items=10, count=50, size=Sizes.parse("16KiB")), world)
 
 
