@@ -38,7 +38,7 @@ PURPOSES = {
     "beside `ranks` because it is the largest frame.",
     "latency": "One row a bin of a latency histogram. The maximum is exact; bins are less than 1.6 % wide.",
     "timeline": "One row a node and stretch of time, of each save and restore; at most 150 bins a phase.",
-    "placement": "One row a rank: who ran where.",
+    "placement": "Who ran where, and on which storage targets the files lie: one row a rank, file and target.",
     "clock": "One row a phase and round: the release, the clocks, and the barrier that checks T.",
 }
 

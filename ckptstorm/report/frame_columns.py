@@ -126,11 +126,20 @@ COLUMNS: dict[str, dict[str, str]] = {
         "data_op_count": "data ops that ended in it",
         "other_op_count": "syncs and metadata ops that ended in it",
     },
-    "placement": _STORM | {"rank": "which rank"} | _NODE,
+    "placement": _STORM
+    | {"rank": "which rank"}
+    | _NODE
+    | {
+        "file": "a file of the first measured step that the rank told of; missing where the file system does not tell",
+        "target": "a storage target that it lies on: a row each",
+    },
     "clock": _PHASE
     | {
         "skew_median_s": "how late the median rank started after the earliest one; seconds",
         "skew_max_s": "how late the last rank started; seconds",
+        "clock_count": "clocks beside rank 0's: nodes that were not booted together with it",
+        "offset_ns_most": "the largest offset of one of them from rank 0's, without its sign",
+        "drift_ns_most": "how much the offset of one of them grew during the phase, at most, without its sign",
         "uncertainty_ns": "of the offset-corrected clock; 0 within one node",
         "rows_ns": "T as the rows tell it",
         "barrier_to_barrier_ns": "rank 0's own measure of the same, by a barrier; 0 not taken",

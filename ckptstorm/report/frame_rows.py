@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ckptstorm.measure.rows import Phase
@@ -96,6 +97,9 @@ def _clock(record: StormRecord, summary: PhaseSummary, phase: PhaseRecord) -> di
         "round": phase.round,
         "skew_median_s": summary.skew_median_s,
         "skew_max_s": summary.skew_max_s,
+        "clock_count": len(phase.clocks),
+        "offset_ns_most": int(np.abs(phase.clocks["offset_ns"]).max(initial=0)),
+        "drift_ns_most": int(np.abs(phase.clocks["drift_ns"]).max(initial=0)),
         "uncertainty_ns": phase.clock_uncertainty_ns,
         "rows_ns": check.rows_ns,
         "barrier_to_barrier_ns": check.barrier_to_barrier_ns,

@@ -13,6 +13,7 @@ from ckptstorm.measure.histogram import bucket_high_ns, bucket_low_ns
 from ckptstorm.measure.rows import PHASE_ROW_DTYPE, Phase, Rows
 from ckptstorm.program import Kind
 from ckptstorm.record.latencies import ALL
+from ckptstorm.record.placed import placed
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.record.stragglers import late
 from ckptstorm.report.frame_columns import COLUMNS
@@ -92,12 +93,21 @@ def timeline(record: StormRecord) -> pd.DataFrame:
 
 
 def placement(record: StormRecord) -> pd.DataFrame:
-    """One row a rank: its node and host."""
-    nodes = np.array(record.node_of_rank, dtype=np.uint32)
-    count = len(nodes)
-    storm = _categories(np.zeros(count, dtype=np.int8), [record.storm_id])
-    columns = {"storm_id": storm, "rank": np.arange(count, dtype=np.uint32), "node": nodes}
-    return _frame("placement", columns | {"host": _hosts(record, nodes)})
+    """One row a rank, file and target; ranks of whose files nothing is known have one row."""
+    found = placed(record).files
+    pairs: list[tuple[int, str | None, str | None]] = [(f.rank, f.name, target) for f in found for target in f.targets]
+    known = {rank for rank, _, _ in pairs}
+    pairs += [(rank, None, None) for rank in range(len(record.node_of_rank)) if rank not in known]
+    pairs.sort(key=lambda pair: pair[0])
+    ranks = np.array([rank for rank, _, _ in pairs], dtype=np.uint32)
+    nodes = np.array(record.node_of_rank, dtype=np.uint32)[ranks]
+    storm = _categories(np.zeros(len(pairs), dtype=np.int8), [record.storm_id])
+    columns = {"storm_id": storm, "rank": ranks, "node": nodes, "host": _hosts(record, nodes)}
+    targets = sorted({target for _, _, target in pairs if target is not None})
+    at: dict[str | None, int] = {None: -1} | {target: index for index, target in enumerate(targets)}
+    columns["file"] = pd.array([name for _, name, _ in pairs], dtype="str")
+    columns["target"] = _categories(np.array([at[target] for _, _, target in pairs], dtype=np.int32), targets)
+    return _frame("placement", columns)
 
 
 def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:

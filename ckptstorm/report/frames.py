@@ -97,7 +97,7 @@ class Frames:
 
     @cached_property
     def placement(self) -> DataFrame:
-        """Who ran where: one row a rank."""
+        """Who ran where, and where files lie: one row a rank, file and target."""
         from ckptstorm.report import frame_tables
 
         return self._made(frame_tables.placement)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record import settings
+from ckptstorm.record.placed import placed as placement_of
 from ckptstorm.record.record import PhaseRecord
 from ckptstorm.record.wire import wire
 from ckptstorm.record.words import counted, percent
@@ -38,7 +39,8 @@ def _facts(told: dict[str, Any]) -> list[Block]:
     shown = ", ".join(f"{key} {details[key]}" for key in list(details)[:_DETAILS_SHOWN])
     blocks: list[Block] = [Fact("served by", named)]
     blocks += [Fact("with", shown)] if shown else []
-    for quota in told.get("quotas", ()):
+    quotas = told.get("quotas")
+    for quota in quotas if isinstance(quotas, list | tuple) else ():
         limit = settings.count(quota, "limit_bytes")
         if limit:
             used = settings.count(quota, "used_bytes")
@@ -52,7 +54,7 @@ def _placement(known: Known, placed: dict[str, Any]) -> list[Block]:
     if not held or not total:
         return []
     asked, files = settings.count(placed, "asked_count"), settings.count(placed, "file_count")
-    there = max(len(settings.table(known.record.environment, "file_system").get("targets", ())), len(held))
+    there = placement_of(known.record).there_count
     hottest = max(held, key=lambda name: held[name])
     times = held[hottest] * there / total
     sample = f" (a sample of {files:,})" if asked < files else ""
@@ -71,9 +73,8 @@ def _stragglers(known: Known, placed: dict[str, Any]) -> list[Block]:
     """Where the files of the slowest ranks lie."""
     names = list(settings.table(placed, "targets"))
     of_rank: dict[int, set[str]] = {}
-    for entry in placed.get("map", ()):
-        rank, _, indices = entry
-        of_rank.setdefault(int(rank), set()).update(names[index] for index in indices)
+    for each in placement_of(known.record).files:
+        of_rank.setdefault(each.rank, set()).update(each.targets)
     save = known.over_rounds(Phase.SAVE)
     slow = save.worst.stragglers[:_STRAGGLERS_SHOWN] if save is not None else ()
     return [

@@ -20,6 +20,7 @@ from ckptstorm.report.frame_columns import COLUMNS
 from tests.record import synthetic
 from tests.record.synthetic import Make
 from tests.record.test_files import _vouch
+from tests.report.html.test_page import with_placement
 
 pd = pytest.importorskip("pandas")
 MADE = Make(ranks=6, nodes=3, late={4: 4.0})
@@ -74,6 +75,15 @@ def test_numbers_are_those_of_the_record(folder):
     storm = results.storms.iloc[0]
     assert (storm.valid, storm.model, storm.ranks, storm.save_rounds) == (True, "llama3-8b", 6, 3)
     assert "durable=yes" in storm.receipts
+
+
+def test_placement_tells_where_the_files_lie(tmp_path):
+    """A row a rank, file and target; what is no placement in a stranger's record is left out."""
+    files.write(with_placement(synthetic.record(Make(ranks=3, rounds=1))), tmp_path / "x")
+    placement = package.load(tmp_path).placement
+    assert placement["rank"].tolist() == [0, 1, 2]
+    assert placement["file"].tolist()[:2] == ["a", "b"] and placement["file"].isna().tolist() == [False, False, True]
+    assert placement["target"].tolist()[:2] == ["ost3", "ost1"]
 
 
 def test_latency_bins_hold_their_values(folder):

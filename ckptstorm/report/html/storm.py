@@ -17,6 +17,7 @@ from ckptstorm.report.html.nodes_chart import nodes_chart
 from ckptstorm.report.html.page import Page, Part, Verbatim
 from ckptstorm.report.html.ranks_chart import ranks_chart
 from ckptstorm.report.html.rounds_chart import rounds_chart
+from ckptstorm.report.html.targets_chart import targets_chart
 from ckptstorm.report.parts import Section, Table
 from ckptstorm.report.sections import SECTIONS, errors, faults, limits, receipts
 
@@ -27,6 +28,7 @@ CHARTS: tuple[Callable[[Known], Chart | None], ...] = (
     latency_chart,
     heat_chart,
     nodes_chart,
+    targets_chart,
 )
 #: What must be known before any number is looked at; the other sections follow the charts, in the terminal's order.
 _BEFORE_CHARTS = (headline, receipts, limits, errors, faults)

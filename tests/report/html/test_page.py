@@ -32,6 +32,18 @@ def _traces(chart, view=0):
     return {trace["name"]: trace for trace in chart.views[view].figure["data"] if "name" in trace}
 
 
+def with_placement(made):
+    """A file of 3 GiB on ost3 and one of 1 GiB on ost1, of four targets."""
+    told = {
+        "file_count": 2,
+        "asked_count": 2,
+        "targets": {"ost1": {"files": 1, "bytes": 1 << 30}, "ost3": {"files": 1, "bytes": 3 << 30}},
+        "map": [[0, "a", [1]], [1, "b", [0]], "nonsense", [9, "c", [0]], [0, 5, [1]], [0, "d", [True, -1, "x"]]],
+    }
+    there = [{"name": f"ost{number}"} for number in range(4)]
+    return replace(made, environment=made.environment | {"placement": told, "file_system": {"targets": there}})
+
+
 def _numbers(spec):
     import base64
 
@@ -121,6 +133,17 @@ def test_heat_map_holds_every_byte_and_neighbours_are_grouped():
     assert heat["z"]["shape"] == f"256, {bins.bins.shape[1]}"
     moved = values.sum() * (1 << 30) * bins.bin_ns / 1e9
     assert moved == pytest.approx(int(made.phases[0].rows["bytes"].sum()), rel=1e-4)
+
+
+def test_targets_are_set_against_an_even_share():
+    """Two of four targets hold everything, one most of it: it is hatched, and the line is a quarter."""
+    made = synthetic.record(Make(ranks=2, rounds=1))
+    chart = _charts(with_placement(made))["targets"]
+    assert "2 files lie on 2 of 4 targets; the fullest, ost3, holds 75 % of the bytes, 3.00 times" in chart.finding
+    traces = _traces(chart)
+    assert _numbers(traces["more than 1.5 times its share"]["y"]).tolist() == [3.0]
+    assert traces["an even share"]["y"] == [1.0, 1.0]
+    assert "targets" not in _charts(made)
 
 
 def test_markup_in_names_stays_text():
