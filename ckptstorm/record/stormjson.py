@@ -17,6 +17,7 @@ from ckptstorm.measure.rows import Phase
 from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import checks
 from ckptstorm.record.arrays import Arrays
+from ckptstorm.record.attribution import attribution
 from ckptstorm.record.beside import Beside
 from ckptstorm.record.definitions import DEFINITIONS
 from ckptstorm.record.load import summarize_actions
@@ -72,6 +73,11 @@ def to_json(record: StormRecord) -> dict[str, Any]:
         "limits": [asdict(limit) | {"met": limit.is_met, "margin": limit.margin} for limit in limits(record)],
         "world": {"ranks": len(record.node_of_rank), "nodes": len(record.nodes)},
         "rounds": _all_rounds_json(summaries),
+        "attribution": {
+            phase.word: asdict(found) | {"phase": phase.word}
+            for phase in (Phase.SAVE, Phase.RESTORE)
+            if (found := attribution(record, phase)) is not None
+        },
         "phases": [_phase_json(*pair) for pair in zip(summaries, record.phases, strict=True)],
         "job": record.job,
         "asked": record.asked,

@@ -15,6 +15,7 @@ from ckptstorm.record.rounds import spread_of
 from ckptstorm.record.stragglers import Straggler, durable_times_ns, time_by_cause
 from ckptstorm.record.summary import PhaseSummary
 from ckptstorm.record.words import counted
+from ckptstorm.report import culprits
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table
 from ckptstorm.units import bytes_text, count_text, rate_text, time_text
@@ -53,6 +54,7 @@ def _section(known: Known, phase: Phase) -> Section:
         *([Fact("committed", _committed(worst))] if phase == Phase.SAVE else []),
         Fact("stall", f"{_gpu_time(worst.stall_gpu_seconds)} of all ranks together"),
         *_straggler_facts(rounds),
+        *culprits.facts(known, phase),
         *((Line(""), _rounds_table(rounds)) if is_many else ()),
         Line(""),
         _latency_table(known, phase, record),

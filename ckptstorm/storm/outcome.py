@@ -33,6 +33,9 @@ class Keeper(Protocol):
     def take_placement(self, placement: dict[str, Any]) -> None:
         """Which server holds which file of a save."""
 
+    def take_targets(self, round_number: int, targets: list[str]) -> None:
+        """Which server holds each rank's main file in a round ("" unknown)."""
+
     def take_cannot(self, ability: str, reason: str) -> None:
         """What the file system's adapter turned out not to be able to do here."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -15,6 +16,10 @@ from ckptstorm.storm.crew import Crew
 FILES_MOST = 10_000
 #: A rank asks for no longer than this: placement is told after a storm, not waited for.
 _PATIENCE_NS = 30 * NS_PER_S
+#: The largest file of a rank is sought among so many.
+_LARGEST_OF = 64
+#: A file that lies on more targets than these lies everywhere: none of them is to blame for it alone.
+_STRIPES_MOST = 4
 
 
 def placement(crew: Crew, step: str) -> dict[str, Any]:
@@ -67,3 +72,26 @@ def _own(crew: Crew, step: str) -> dict[str, Any]:
         if monotonic_ns() > until_ns:
             break
     return {"file_count": len(there), "files": files}
+
+
+def main_targets(crew: Crew, step: str) -> list[str]:
+    """Which server holds the largest file of each rank in a step ("" unknown); of meaning on rank 0 only.
+
+    A collective of all ranks, and one question to the file system on each.
+    """
+    return crew.cluster.texts_on_rank_0(_main_target(crew, step))
+
+
+def _main_target(crew: Crew, step: str) -> str:
+    folder = os.path.join(crew.orders.directory, step)
+    sizes = {}
+    for name in crew.plan.created[:_LARGEST_OF]:
+        with contextlib.suppress(OSError):
+            sizes[name] = os.stat(os.path.join(folder, name)).st_size
+    if not sizes:
+        return ""
+    try:
+        targets = crew.file_system.placement(os.path.join(folder, max(sizes, key=lambda name: sizes[name]))).targets
+    except (CannotError, OSError):
+        return ""
+    return "+".join(sorted(targets)) if len(targets) <= _STRIPES_MOST else ""

@@ -87,6 +87,14 @@ class Recorder:
         """Keep which server holds which file."""
         self.record = replace(self.record, environment=self.record.environment | {"placement": placement})
 
+    def take_targets(self, round_number: int, targets: list[str]) -> None:
+        """Keep which server holds each rank's main file in a round: names once, then their numbers (-1: unknown)."""
+        known = self.record.environment.get("placement_by_round", {"names": [], "rounds": {}})
+        names = [*known["names"], *sorted(set(targets) - set(known["names"]) - {""})]
+        numbers = {name: index for index, name in enumerate(names)}
+        rounds = known["rounds"] | {str(round_number): [numbers.get(target, -1) for target in targets]}
+        self.add_facts({"placement_by_round": {"names": names, "rounds": rounds}})
+
     def take_cannot(self, ability: str, reason: str) -> None:
         """Keep what the file system's adapter turned out not to be able to do here."""
         known = dict(self.record.environment["file_system"])

@@ -36,7 +36,7 @@ from ckptstorm.storm.outcome import Keeper, Outcome, agreed
 from ckptstorm.storm.own import NOTHING_OWN, Own
 from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
-from ckptstorm.storm.placing import placement
+from ckptstorm.storm.placing import main_targets, placement
 from ckptstorm.storm.sights import Sights
 from ckptstorm.storm.watch import Watch
 
@@ -186,6 +186,8 @@ class Rounds:
         seen, counted = self._run(Phase.SETTLE, number, stages)
         if number == 1 and self._keeps_placement:
             self._tell_placement(placement(crew, step))
+        if number >= 1:
+            self._tell_targets(number, main_targets(crew, step))
         self._cannot("drop_cache", settle.drop_written(crew, step))
         self._cluster.barrier()
         self._resident_share = settle.resident_share(crew, step) if crew.file_system.proves_residency else -1.0
@@ -255,6 +257,10 @@ class Rounds:
         self._cannot("placement", found.pop("cannot", ""))
         if found and self._keeper is not None:
             self._keeper.take_placement(found)
+
+    def _tell_targets(self, number: int, targets: list[str]) -> None:
+        if self._keeper is not None and any(targets):
+            self._keeper.take_targets(number, targets)
 
     def _tell_lateness(self, late_ns: int) -> None:
         if self._keeper is not None:
