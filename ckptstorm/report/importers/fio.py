@@ -62,14 +62,21 @@ def read(path: str) -> tuple[Seen, ...]:
     """
     file = Path(path)
     text = text_of(file, _TOOL)
-    start = text.find("{")
-    found = json_of(file, _TOOL, _Output, text[max(start, 0) :])
+    found = json_of(file, _TOOL, _Output, _json_part(text))
     jobs = found.jobs or [job for job in found.client_stats if job.jobname != "All clients"]
     names = dict.fromkeys(job.jobname for job in jobs)
     runs = [_run(name, [job for job in jobs if job.jobname == name], found, path) for name in names]
     if not any(run.phases for run in runs):
         raise not_one(file, _TOOL, "no job in it moved a byte")
     return tuple(run for run in runs if run.phases)
+
+
+def _json_part(text: str) -> str:
+    """Without what fio prints around it with several output formats, or as a client of servers."""
+    lines = text.split("\n")
+    first = next((index for index, line in enumerate(lines) if line.startswith("{")), 0)
+    last = next((index for index in range(len(lines) - 1, first, -1) if lines[index].startswith("}")), len(lines))
+    return "\n".join([*lines[first:last], lines[last][:1] if last < len(lines) else ""])
 
 
 def _run(name: str, jobs: list[_Job], found: _Output, path: str) -> Seen:

@@ -128,6 +128,20 @@ def test_the_fio_of_this_machine_is_read(tmp_path):
     assert len(phase.ranks) == 2
 
 
+def test_what_fio_prints_around_its_json_is_passed_over(tmp_path):
+    """Of --output-format=normal,json+, and of servers, whose sum line is no rank."""
+    text = PEERS["fio"].read_text()
+    (tmp_path / "both").write_text(f"a: (g=0): rw=write\nStarting 2 processes\n\n{text}\na: (groupid=0): err= 0\n")
+    assert importers.read("fio", str(tmp_path / "both"))[0].phases == _read("fio")[0].phases
+    told = json.loads(text)
+    jobs = [job | {"hostname": f"h{index}"} for index, job in enumerate(told.pop("jobs")[:2])]
+    told["client_stats"] = [*jobs, jobs[0] | {"jobname": "All clients"}]
+    (tmp_path / "clients").write_text(json.dumps(told))
+    (seen,) = importers.read("fio", str(tmp_path / "clients"))
+    assert (seen.rank_count, seen.node_count) == (2, 2)
+    assert [rank.host for rank in seen.phases[0].ranks] == ["h0", "h1"]
+
+
 def test_fios_bins_are_the_ones_it_counts_in():
     """Beside one another without gaps, each around the value that names it, as wide as ours."""
     from ckptstorm.report.importers.fio import _bin
