@@ -57,6 +57,8 @@ def part_of(half: Half, job: Job, directory: str, rank_count: int) -> Part:
     Raises:
         PlaceError: there is nothing to restore, or it was saved by another job or world.
     """
+    if half != "both" and not job.saves:
+        raise PlaceError(f"--only {half}: this job saves nothing, it only runs loads", "run it whole")
     if half != "restore":
         return Part(half, job, None)
     saved = saved_manifest.read(directory)
@@ -252,15 +254,21 @@ def _together(here: tuple[Node, ...], there: tuple[Node, ...]) -> tuple[tuple[No
 
 def _moved(phase: PhaseRecord, shift: Sequence[int], node_count: int) -> PhaseRecord:
     """A phase of the other half, its nodes numbered as in the joined record."""
-    rows = phase.rows.copy()
-    rows["node"] = np.array(shift, dtype=rows["node"].dtype)[rows["node"]]
+    rows, seen = phase.rows.copy(), phase.visibility.copy()
+    for table in (rows, seen):
+        table["node"] = np.array(shift, dtype=table["node"].dtype)[table["node"]]
+    phase = replace(phase, rows=rows, visibility=seen)
+    if phase.load is not None:
+        nodes = phase.load.nodes.copy()
+        nodes["node"] = np.array(shift, dtype=nodes["node"].dtype)[nodes["node"]]
+        phase = replace(phase, load=replace(phase.load, nodes=nodes))
     bins = phase.timeline.bins
     if not bins.size:
-        return replace(phase, rows=rows)
+        return phase
     wide = np.zeros((node_count, bins.shape[1]), dtype=bins.dtype)
     for node, row in enumerate(bins):
         wide[shift[node]] = row
-    return replace(phase, rows=rows, timeline=Timeline(phase.timeline.bin_ns, wide))
+    return replace(phase, timeline=Timeline(phase.timeline.bin_ns, wide))
 
 
 def as_own(job: Job) -> Job:

@@ -49,8 +49,9 @@ def results_below(folder: Path) -> list[Path]:
 
 
 def test_from_a_job_file_to_the_report(cluster, place):
-    """One command: the job runs on two nodes, its report is shown, its directory is gone."""
-    ended = sbatch(cluster, place, "--ranks", "4", "--wait")
+    """One command: the job runs on two nodes, bound as the site says; its report is shown, its directory is gone."""
+    rails = '[launch]\nrails = ["r0", "r1"]\nrail_variable = "FI_VERBS_IFACE"\n'
+    ended = sbatch(cluster, place, "--ranks", "4", "--wait", site=SITE + rails)
     assert ended.code in (0, 1), ended.said  # 1: this machine's client may be the limit
     job, _, report = ended.out.partition("\n")
     assert "Allocation" in report
@@ -60,7 +61,9 @@ def test_from_a_job_file_to_the_report(cluster, place):
     assert record["ended"] == "complete"
     assert record["world"] == {"ranks": 4, "nodes": 2}
     bound = record["environment"]["allocation"]["bindings"]
-    assert [one["cpus"].count("-") for one in bound] == [0] * len(bound)  # --cpu-bind=cores: one core a rank
+    assert all(one["cpus"].isdigit() for one in bound)  # --cpu-bind=cores: one core a rank
+    rail_of = {one["ranks"]: (one["rail"], one["network"]) for one in bound}
+    assert rail_of == {"0,2": ("r0", ["FI_VERBS_IFACE=r0"]), "1,3": ("r1", ["FI_VERBS_IFACE=r1"])}
     assert not (place / "ckptstorm-data").exists()
 
 
@@ -192,3 +195,13 @@ def test_a_killed_job_leaves_a_marked_directory_that_clean_removes(cluster, plac
     )
     assert cleaned.returncode == 0, cleaned.stderr
     assert not (place / "ckptstorm-data").exists()
+
+
+def test_hostile_folders_are_only_folders(cluster, place):
+    """Spaces, quotes, a command and sbatch's own patterns in the paths: the job runs there, and nothing else does."""
+    results = place / 're\'sults %j $(touch pwned); "x"'
+    ended = sbatch(cluster, place, "--ranks", "2", "--wait", "--results", str(results), "--dir", str(place / "a b;c"))
+    assert ended.code in (0, 1), ended.said
+    assert len(results_below(results)) == 1
+    assert [path.suffix for path in results.glob("*.log")] == [".log"]
+    assert not list(place.rglob("pwned"))

@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ckptstorm.errors import PlaceError
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.jobfile import decode
+from ckptstorm.measure.rows import Phase
+from ckptstorm.record import files
+from ckptstorm.record.receipts import receipts
+from ckptstorm.record.record import Node
+from ckptstorm.storm import halves
 from ckptstorm.storm import saved as saved_module
 from ckptstorm.storm.saved import Saved, SavedFile, SavedRound, job_to_restore, sources
 from tests.conftest import TINY
+from tests.record import synthetic
+from tests.record.synthetic import Make
 
 TWO_ROUNDS = TINY.replace("rounds = 1", "rounds = 2\nwarmup = 1\nkeep = 2")
 
@@ -146,4 +155,44 @@ def test_a_restore_keeps_its_own_limits_and_the_saves_rounds():
     saved = Saved("s", 1, to_builtins(was), 1, ("m",), (0,), "/r", ())
     job = job_to_restore(saved, asked, "DIR")
     assert (job.storm.rounds, job.storm.warmup, job.io.durability) == (7, 2, "fsync")
-    assert (job.slo.restore_seconds, job.restore.verify) == (5, 0.5)
+    assert (job.slo, job.restore.verify) == (asked.slo, 0.5)
+
+
+def test_the_other_halfs_nodes_are_numbered_anew(tmp_path):
+    """Saved on two nodes, restored on one of them and a third: rows and timelines still name the right hosts."""
+    save = replace(synthetic.record(Make(nodes=2)), storm_id="save", nodes=(Node("a", 2), Node("b", 2)))
+    save = replace(save, phases=tuple(phase for phase in save.phases if phase.phase == Phase.SAVE))
+    files.write(save, tmp_path / "save")
+    whole = synthetic.record(Make(nodes=2))
+    restore = replace(
+        whole,
+        storm_id="restore",
+        nodes=(Node("c", 2), Node("b", 2)),
+        phases=tuple(phase for phase in whole.phases if phase.phase == Phase.RESTORE),
+        environment=whole.environment
+        | {"halves": {"run": "restore", "planned": {"save": 0, "restore": 3}, "save": {}}},
+    )
+    saved = Saved("save", 1, {}, 4, ("a", "b"), (0, 0, 1, 1), str(tmp_path / "save"), ())
+    joined = halves.joined(restore, halves.Part("restore", Job(), saved))
+    assert [node.host for node in joined.nodes] == ["c", "b", "a"]
+    first = joined.phases[0]
+    assert first.phase == Phase.SAVE
+    assert [joined.nodes[node].host for node in first.rows["node"]] == ["a", "a", "b", "b"]
+    moved = {joined.nodes[node].host: int(first.timeline.bins["bytes"][node].sum()) for node in range(3)}
+    assert moved["c"] == 0 and moved["a"] > 0 and moved["b"] > 0
+    files.write(joined, tmp_path / "joined")
+    assert len(files.load(tmp_path / "joined").phases) == 6
+    lost = halves.joined(restore, halves.Part("restore", Job(), msgspec.structs.replace(saved, result="/absent")))
+    assert "no result folder" in lost.environment["halves"]["save"]["missing"]
+    assert len(lost.phases) == 3
+
+
+@pytest.mark.parametrize(("own", "resident", "state"), [(0.0, -1.0, "cold"), (0.5, -1.0, "warm"), (0.5, 0.0, "cold")])
+def test_what_a_node_wrote_itself_makes_its_restore_warm(own, resident, state):
+    """By the save's manifest; only pages that are proved to be gone say otherwise."""
+    made = synthetic.record(Make(resident_share=resident))
+    asked = made.asked | {"restore.from": ("auto", "own" if own else "other-node")}
+    made = replace(made, environment=made.environment | {"own_written_share": own}, asked=asked)
+    receipt = receipts(made)["cold"]
+    assert receipt.state == state
+    assert "by the save's manifest" in receipt.evidence
