@@ -93,6 +93,11 @@ def parse(word: str, where: str) -> Action:
     return Action("+".join((lead, *parts)), lead, tuple(parts))
 
 
+def counted_words(acts: tuple[Action, ...]) -> tuple[str, ...]:
+    """What is counted, each word once: a flow may read ten files before it writes one."""
+    return tuple(dict.fromkeys(action.word for action in acts))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
     """What each of many actions of one kind is done to; all arrays are of one length.

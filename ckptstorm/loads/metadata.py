@@ -170,7 +170,7 @@ class Metadata:
         """See `contract.Load.stage`."""
         name = name_of(self._load)
         if not self._load.phases:
-            words = (*(action.word for action in self._actions), sequence.RESET)
+            words = (*actions.counted_words(self._actions), sequence.RESET)
             blank = Stage(name, words, duration_ns=int(self._load.duration or 0), ramp_ns=int(self._load.ramp))
             if not takes_part(self._load, rank):
                 return blank

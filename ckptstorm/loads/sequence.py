@@ -71,7 +71,9 @@ class _Play:
 
     def __init__(self, load: MetadataLoad, acts: tuple[Action, ...], sizes: Int64s, start_count: int) -> None:
         self.steps: list[_Step] = []
-        self._load, self._actions, self._reset = load, acts, len(acts)
+        words = actions.counted_words(acts)
+        self._load, self._actions, self._reset = load, acts, len(words)
+        self._counted_as = [words.index(action.word) for action in acts]
         self._sizes, self._start_count, self._count = sizes.tolist(), start_count, len(sizes)
         self._length = list(self._sizes)
         self._is_renamed, self._is_linked = [False] * self._count, [False] * self._count
@@ -84,7 +86,7 @@ class _Play:
         self._lots = rng.random(3 * count + 64).tolist()
         appends = draw_sizes(self._load.append, count, rng).tolist()
         for number in self._order(rng, count):
-            self._act(self._actions[number], number, appends.pop())
+            self._act(self._actions[number], self._counted_as[number], appends.pop())
         self._undo()
 
     def _order(self, rng: np.random.Generator, count: int) -> list[int]:
@@ -240,7 +242,7 @@ def thread(load: MetadataLoad, acts: tuple[Action, ...], places: Places, sizes: 
     seed = f"{name_of(load)}/{load.seed}/{places.rank}/{int(items[0])}".encode()
     play.lap(np.random.default_rng(int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "little")), count)
     program, action_of, leads = _lowered(play.steps, load, places, own, sizes)
-    limit = None if load.duration else _op_limit(wanted, count, action_of, leads, len(acts))
+    limit = None if load.duration else _op_limit(wanted, count, action_of, leads, len(actions.counted_words(acts)))
     return Thread(program, 0, len(program.ops), action_of, leads, limit)
 
 
