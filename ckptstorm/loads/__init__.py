@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptstorm.errors import JobError
-from ckptstorm.load_tables import LoadTable, kind_of, name_of
+from ckptstorm.load_tables import LoadTable, RandomLoad, kind_of, name_of
 from ckptstorm.loads.contract import Load
 from ckptstorm.loads.schedule import check_beside, endless
 from ckptstorm.model.parallel import World
@@ -55,8 +55,8 @@ def check_loads(tables: tuple[LoadTable, ...], world: World) -> None:
 
 def _check_common(table: LoadTable, world: World) -> None:
     where = f"[[load]] {name_of(table)}"
-    if table.rate is not None and table.when == "alone":
-        raise JobError(f"{where} rate: not possible yet", "leave it out")
+    if table.rate is not None and not isinstance(table, RandomLoad) and table.rate.unit == "bytes":
+        raise JobError(f"{where} rate: a metadata load counts actions, not bytes", 'write it as rate = "1000/s"')
     for rank in table.ranks if table.ranks != "all" else ():
         if rank >= world.rank_count:
             raise JobError(f"{where} ranks: there is no rank {rank}: ranks are 0 to {world.rank_count - 1}")

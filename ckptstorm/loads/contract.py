@@ -75,6 +75,7 @@ class Stage:
         mode, is_direct, queue_depth: how its ops go to the kernel.
         verify_share: of the reads, what is compared with the payload.
         content: whether writes carry the payload, or the same bytes again and again.
+        is_paced: whether the load's rate holds for it (a reading back goes as fast as it can).
         dropped: files that the page cache is asked to let go of just before; their names below the load's directory.
     """
 
@@ -90,6 +91,7 @@ class Stage:
     verify_share: float = 0.0
     content: Literal["own", "repeated"] = "own"
     dropped: tuple[str, ...] = ()
+    is_paced: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class RandomIo:
         if index:
             readers = tuple(self._verifier(rank, number, done[number]) for number in threads)
             planned = sum(int(reader.program.expected_bytes().sum()) for reader in readers)
-            return Stage(f"{name} verify", ("read",), readers, planned, verify_share=1.0, dropped=cold)
+            return Stage(f"{name} verify", ("read",), readers, planned, verify_share=1.0, dropped=cold, is_paced=False)
         rings = [self._ring(rank, number) for number in threads]
         planned = 0 if load.duration else sum(ring.planned_bytes(self._ops_per_thread()) for ring in rings)
         return Stage(

@@ -50,8 +50,6 @@ def check_beside(table: LoadTable, world: World) -> None:
         raise JobError(
             f'{where} when = "beside": a load beside a save needs a steady rate', 'give it one: rate = "1000/s"'
         )
-    if not isinstance(table, RandomLoad) and table.rate.unit == "bytes":
-        raise JobError(f"{where} rate: a metadata load counts actions, not bytes", 'write it as rate = "1000/s"')
     for key in ("duration", "ramp", "amount", "count"):
         if getattr(table, key, None):
             raise JobError(f"{where} {key}: a load beside a save goes on for as long as the save", "leave it out")

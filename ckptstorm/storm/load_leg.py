@@ -12,7 +12,7 @@ from ckptstorm.loads.contract import Refill, Stage, Thread
 from ckptstorm.measure.actions import AfterRamp, FoldActions
 from ckptstorm.measure.folding import Failed, FoldTimes
 from ckptstorm.program import Program
-from ckptstorm.sinks import NEVER_NS, STOP, KeepTimes, Shifted
+from ckptstorm.sinks import NEVER_NS, STOP, KeepTimes, Shifted, Sink
 from ckptstorm.storm.phase import Leg
 
 
@@ -77,9 +77,8 @@ class LoadLeg(Leg):
             self._has_opened = self.prepared.run(self.opening, 0, thread.first) == thread.first
             if self._has_opened and thread.stop > thread.first:
                 deadline_ns = counted_from_ns + stage.duration_ns if stage.duration_ns else NEVER_NS
-                sink = AfterRamp(self.actions, self.fold, counted_from_ns) if stage.ramp_ns else self.actions
                 self.ring_ops_run = self._repeating.repeat(
-                    sink, thread.first, thread.stop, deadline_ns, thread.op_limit, self._refiller
+                    self._ring_sink(), thread.first, thread.stop, deadline_ns, thread.op_limit, self._refiller
                 )
             if self._has_opened:
                 self._close()
@@ -87,6 +86,11 @@ class LoadLeg(Leg):
             if self._refiller is not None:
                 self._refiller.end()
         self.ops_run = len(thread.program.ops) if self.is_whole else 0
+
+    def _ring_sink(self) -> Sink:
+        """Where the times of the ring go."""
+        ramp_ns = self._stage.ramp_ns
+        return AfterRamp(self.actions, self.fold, self.release_ns + ramp_ns) if ramp_ns else self.actions
 
     def _close(self) -> None:
         """Also after a stop: what is open is closed, and a sync that was asked for is made."""

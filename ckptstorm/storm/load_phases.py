@@ -16,6 +16,7 @@ from ckptstorm.engines.contract import LoadEngine, Preparer, Setup
 from ckptstorm.load_tables import LoadTable, directory_of, name_of
 from ckptstorm.loads import load_of
 from ckptstorm.loads.contract import Created, Load, Stage, Uncounted, removal
+from ckptstorm.loads.schedule import beats
 from ckptstorm.measure.load_row import LoadObserved, ThreadSeen
 from ckptstorm.measure.rows import Phase
 from ckptstorm.payload import Payload
@@ -29,6 +30,7 @@ from ckptstorm.storm.load_collect import collect_load
 from ckptstorm.storm.load_leg import LoadLeg
 from ckptstorm.storm.lowered import Lowered, LoweredRun
 from ckptstorm.storm.outcome import Keeper, Outcome, agreed
+from ckptstorm.storm.paced_leg import PacedLeg
 from ckptstorm.storm.phase import PhaseRun, Seen, prepared_stages
 from ckptstorm.storm.settle import drop_files
 from ckptstorm.storm.watch import Watch
@@ -112,9 +114,15 @@ class LoadPhases:
         payload = self._payload if stage.content == "own" else None
         drop_files(crew, [f"{directory_of(entry)}/{name}" for name in stage.dropped])
         legs: list[LoadLeg] = []
-        for thread in stage.threads:
-            program = thread.program.in_step(directory_of(entry))
-            legs.append(LoadLeg(stage, thread, program, engine.prepare(program, payload)))
+        home = directory_of(entry)
+        if entry.rate is None or not stage.is_paced:
+            for thread in stage.threads:
+                program = thread.program.in_step(home)
+                legs.append(LoadLeg(stage, thread, program, engine.prepare(program, payload)))
+        else:
+            for beat in beats(entry, crew.world, crew.cluster.rank, stage):
+                program = beat.thread.program.in_step(home)
+                legs.append(PacedLeg(stage, beat, program, engine.prepare(program, payload)))
         self._watch.is_sync_due = False
         frame = self._phase_run(Phase.LOAD).framed(Phase.LOAD, number, [[*legs]])
         observed = LoadObserved(
