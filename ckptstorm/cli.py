@@ -30,6 +30,7 @@ VERBS = {
     "size": Entry("ckptstorm.verbs.size:size", "How often to save, what it costs, and what bandwidth would do."),
     "export": Entry("ckptstorm.verbs.export:export", "In another form: tables, traces, metrics, a copy for strangers."),
     "import": Entry("ckptstorm.verbs.importing:import_", "What other tools wrote, as ours."),
+    "recover": Entry("ckptstorm.verbs.recover:recover", "After a lost rank: what could training go on from?"),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
     "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, file systems, jobs."),
 }

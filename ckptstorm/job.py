@@ -139,8 +139,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     round: Count | None = None  # measured round, from 1; every round when left out
     nth: Count = 1  # the nth such op of the rank in that phase
     file: str = "*"  # a shell pattern over the file's name
-    delay: Duration | None = None
-    errno: str | None = None  # "EIO", "ENOSPC" …
+    delay: Duration | None = None  # how much longer the op takes, or how long before what follows
+    errno: str | None = None  # how the op ends instead of being made: "EIO", "ENOSPC" …
+    kill: Literal[True] | None = None  # the rank kills itself (SIGKILL) before the op; a new world then recovers
+    stop: Literal[True] | None = None  # the rank stops itself (SIGSTOP) before the op; after the time-out likewise
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -269,8 +269,12 @@ def _check_faults(job: Job, origin: str) -> None:
     kinds = [kind.word for kind in Kind]
     for number, fault in enumerate(job.fault, 1):
         where = f"{origin}: [[fault]] {number}"
-        if (fault.delay is None) == (fault.errno is None):
-            raise JobError(f'{where}: exactly one of delay = "4s" and errno = "EIO" is needed')
+        ends = [word for word in ("errno", "kill", "stop") if getattr(fault, word) is not None]
+        if len(ends) > 1 or not (ends or fault.delay is not None):
+            raise JobError(
+                f'{where}: delay = "4s" or one of errno = "EIO", kill = true, stop = true is needed',
+                f"this one has {' and '.join(ends)}" if ends else "this one has none of them",
+            )
         if fault.op not in kinds:
             raise JobError(f'{where} op = "{fault.op}": no such op{suggestion(fault.op, kinds)}', allowed(kinds))
         if fault.errno is not None and fault.errno not in errno.errorcode.values():

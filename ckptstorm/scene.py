@@ -12,7 +12,7 @@ from ckptstorm.errors import JobError
 from ckptstorm.job import Job, ParallelTable
 from ckptstorm.job_words import describe, in_toml_words, short
 from ckptstorm.layouts import LAYOUTS
-from ckptstorm.layouts.contract import Layout, LayoutOptions, Reader, Scene
+from ckptstorm.layouts.contract import Layout, LayoutOptions, Pointer, Reader, Scene
 from ckptstorm.model.parallel import ParallelSpec, World
 from ckptstorm.model.tensors import ModelSpec
 from ckptstorm.model.zoo import resolve
@@ -120,6 +120,13 @@ def options_of(job: Job) -> LayoutOptions:
     """
     kind = find("layout", LAYOUTS, job.layout.name)
     return _options(job.layout.name, kind.Options, job.layout.options)
+
+
+def pointer_of(job: Job) -> Pointer | None:
+    """What the job's layout has to name a complete checkpoint; None when it has nothing of the kind."""
+    kind = find("layout", LAYOUTS, job.layout.name)
+    pointer: Pointer | None = getattr(kind, "pointer", None)
+    return pointer
 
 
 def facts_of(job: Job, block_size_bytes: int) -> Facts:

@@ -46,7 +46,7 @@ def _refused(text, *overrides):
         ("[slo]\nsave_seconds = inf", "[slo] save_seconds = inf"),
         ("[[fault]]\nranks = [1]", "phase"),
         ('[[fault]]\nranks=[1]\nphase="save"\nop="fsnc"\ndelay="1s"', 'did you mean "fsync"?'),
-        ('[[fault]]\nranks=[1]\nphase="save"\nop="fsync"', "exactly one of delay"),
+        ('[[fault]]\nranks=[1]\nphase="save"\nop="fsync"', "this one has none of them"),
         ('[[fault]]\nranks=[1]\nphase="save"\nop="fsync"\nerrno="EIOO"', 'did you mean "EIO"?'),
         ('[[fault]]\nranks=[1]\nphase="save"\nop="fsync"\nerrno="EIO"\nround=9', "only 3 measured rounds"),
         ("a = " + "[" * 5000, "nested too deeply"),

@@ -1,4 +1,4 @@
-"""A wrapper that plants delays and errors into another engine's programs: a straggler or a fault on demand.
+"""A wrapper that plants delays, errors and ends of ranks into another engine's programs: a fault on demand.
 
 It has no other way in than `[[fault]]`, and the record says that it was there. The wrapped engine
 runs the ops before and after untouched; the planted op itself is run alone, and its time shows the delay.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import errno as errno_names
 import fnmatch
+import os
+import signal
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -33,6 +36,7 @@ class Planted:
         file: a shell pattern over the op's path ("*" for any).
         delay_ns: how much longer the op takes; 0: none.
         errno: how the op ends instead of being made; 0: it is made.
+        ends: what the rank's process does to itself before the op: kill, stop; "" for nothing.
     """
 
     kind: Kind
@@ -40,6 +44,7 @@ class Planted:
     file: str = "*"
     delay_ns: int = 0
     errno: int = 0
+    ends: Literal["", "kill", "stop"] = ""
 
 
 def errno_number(name: str) -> int:
@@ -93,6 +98,8 @@ class _SlowProgram:
     def _run_planted(self, sink: Sink, position: int, fault: Planted) -> tuple[int, bool]:
         start = monotonic_ns()
         _sleep_until(start + fault.delay_ns, sink)
+        if fault.ends:
+            os.kill(os.getpid(), signal.SIGKILL if fault.ends == "kill" else signal.SIGSTOP)
         if fault.errno:
             sink.store(position, _one(start), _one(monotonic_ns()), _one(-fault.errno))
             sink.control[OPS_DONE] += 1

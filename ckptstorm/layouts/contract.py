@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -21,6 +21,22 @@ Int64s = NDArray[np.int64]
 
 class LayoutOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that a layout adds to [layout]; each layout has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """How a framework knows which checkpoint to go on from.
+
+    Attributes:
+        name: of the file, below the step directory.
+        kind: marker: a directory counts as a checkpoint when the file stands in it. tracker: the framework keeps
+            one such file for all checkpoints, one level above, and writes over it in place.
+        size_bytes: when it is complete; 0 when that depends on the job.
+    """
+
+    name: str
+    kind: Literal["marker", "tracker"]
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,8 @@ class Layout(Reader, Protocol):
     """One framework's way to lay a checkpoint out. `scene` and `options` are all it knows."""
 
     Options: ClassVar[type[LayoutOptions]]
+    #: None for a layout that names no checkpoint: the newest directory is then all that one can go by.
+    pointer: ClassVar[Pointer | None]
 
     def __init__(self, scene: Scene, options: Any) -> None: ...
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ckptstorm.errors import JobError
 from ckptstorm.layouts import dcp_census
-from ckptstorm.layouts.contract import Census, LayoutOptions, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Scene
 from ckptstorm.layouts.dcp_files import Files, FilesByTensor, FilesByThread
 from ckptstorm.layouts.dcp_items import Items, flyweights
 from ckptstorm.layouts.dcp_restore import DcpRestore, file_name
@@ -55,6 +55,7 @@ class DcpLayout:
     """DCP's default writer with `sync_files`."""
 
     Options: ClassVar[type[LayoutOptions]] = DcpOptions
+    pointer: ClassVar[Pointer | None] = Pointer(".metadata", "marker")
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._options = scene, options

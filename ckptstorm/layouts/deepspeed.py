@@ -18,7 +18,7 @@ import numpy as np
 
 from ckptstorm.errors import JobError
 from ckptstorm.layouts import archives
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, no_reshard
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene, no_reshard
 from ckptstorm.layouts.deepspeed_files import Files
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -54,6 +54,7 @@ class DeepSpeedLayout:
     """ZeRO stages 1, 2 and 3 with the default checkpoint engine (`torch.save` to a path)."""
 
     Options: ClassVar[type[LayoutOptions]] = DeepSpeedOptions
+    pointer: ClassVar[Pointer | None] = Pointer(_LATEST.name, "tracker", _LATEST.size_bytes)
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._barriers = scene, options.barriers

@@ -41,6 +41,7 @@ class FilePerNodeLayout:
     """Weights and moments of a node's ranks, rank after rank, in `node-00003.ckpt`."""
 
     Options: ClassVar[type[LayoutOptions]] = FilePerNodeOptions
+    pointer: ClassVar[None] = None
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

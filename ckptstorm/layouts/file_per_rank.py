@@ -29,6 +29,7 @@ class FilePerRankLayout:
     """Weights and moments, tensor after tensor, in `rank-00012.ckpt`."""
 
     Options: ClassVar[type[LayoutOptions]] = FilePerRankOptions
+    pointer: ClassVar[None] = None
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

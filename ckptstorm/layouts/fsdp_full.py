@@ -41,6 +41,7 @@ class FsdpFullLayout:
     """`model.pt` and `optimizer.pt`, both of rank 0; never synced."""
 
     Options: ClassVar[type[LayoutOptions]] = FsdpFullOptions
+    pointer: ClassVar[None] = None
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._options, self._readers = scene, options, options.readers

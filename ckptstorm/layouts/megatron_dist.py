@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckptstorm.layouts import megatron_restore
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, spread_classes
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene, spread_classes
 from ckptstorm.layouts.formats import dcp_metadata, torch_zip
 from ckptstorm.layouts.megatron_common import CREATE, DIRECTORY, DIRECTORY_MODE, TRACKER, check_scene, write_text
 from ckptstorm.layouts.megatron_files import Group
@@ -53,6 +53,7 @@ class MegatronDistLayout:
     """Synchronous save of weights in bf16 and optimizer state in `dp_reshardable` buckets."""
 
     Options: ClassVar[type[LayoutOptions]] = MegatronDistOptions
+    pointer: ClassVar[Pointer | None] = Pointer(TRACKER.name, "tracker", TRACKER.size_bytes)
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._options = scene, options

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
 from ckptstorm.layouts.megatron_common import (
@@ -54,6 +54,7 @@ class MegatronLegacyLayout:
     """`--ckpt-format torch` with the distributed optimizer."""
 
     Options: ClassVar[type[LayoutOptions]] = MegatronLegacyOptions
+    pointer: ClassVar[Pointer | None] = Pointer(TRACKER.name, "tracker", TRACKER.size_bytes)
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

@@ -42,6 +42,7 @@ class MlperfLayout:
     """DLIO's PyTorch checkpointing, as MLPerf Storage v2.0 runs it."""
 
     Options: ClassVar[type[LayoutOptions]] = MlperfOptions
+    pointer: ClassVar[None] = None
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._fsync = scene, options.fsync

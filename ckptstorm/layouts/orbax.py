@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart, no_reshard
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene, first_apart, no_reshard
 from ckptstorm.layouts.formats import orbax_io
 from ckptstorm.layouts.options import size_option
 from ckptstorm.layouts.shards import Shards, block_records
@@ -53,6 +53,7 @@ class OrbaxLayout:
     """Every rank a process: its data files and its own index, merged by rank 0 at the end."""
 
     Options: ClassVar[type[LayoutOptions]] = OrbaxOptions
+    pointer: ClassVar[Pointer | None] = Pointer("commit_success.txt", "marker", orbax_io.SUCCESS_BYTES)
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ckptstorm.errors import JobError
-from ckptstorm.layouts.contract import Census, LayoutOptions, Reader, Scene, first_apart
+from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene, first_apart
 from ckptstorm.layouts.formats.safetensors_io import INDEX_NAME, ModelFile, index_bytes, model_files, split
 from ckptstorm.layouts.options import size_option
 from ckptstorm.program import STEP, Kind, Path
@@ -42,6 +42,7 @@ class SafetensorsLayout:
     """`model-00001-of-00004.safetensors` … and their index, or one `model.safetensors`."""
 
     Options: ClassVar[type[LayoutOptions]] = SafetensorsOptions
+    pointer: ClassVar[Pointer | None] = Pointer(INDEX_NAME, "marker")
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

@@ -44,6 +44,7 @@ class SharedFileLayout:
     """
 
     Options: ClassVar[type[LayoutOptions]] = SharedFileOptions
+    pointer: ClassVar[None] = None
 
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene = scene

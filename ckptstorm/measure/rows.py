@@ -19,6 +19,7 @@ class Phase(enum.IntEnum):
     DELETE = 6  # of checkpoints beyond those kept, while the storm goes on
     LOAD = 7  # which one, its record says by name
     QUIET_SAVE = 8  # a save without the loads that run beside the others
+    RECOVER = 9  # a restore after a rank was lost, in a new world
 
     @property
     def word(self) -> str:

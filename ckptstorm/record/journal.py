@@ -22,9 +22,9 @@ from ckptstorm.record.record import PhaseRecord, StormRecord
 class Journal:
     """A journal that is being written."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, phase_count: int = 0) -> None:
         self.folder = folder
-        self._phase_count = 0
+        self._phase_count = phase_count
 
     def begin(self, record: StormRecord) -> None:
         """Write what is known before the first phase. Raises PlaceError."""

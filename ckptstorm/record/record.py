@@ -183,7 +183,7 @@ class StormRecord:
     nodes: tuple[Node, ...]
     node_of_rank: tuple[int, ...]
     phases: tuple[PhaseRecord, ...]
-    ended: Literal["complete", "storage_failed", "lost_rank", "interrupted"] = "complete"
+    ended: Literal["complete", "storage_failed", "lost_rank", "interrupted", "recovered"] = "complete"
     ended_because: str = ""
     simulated: bool = False
     schema: int = field(default=SCHEMA)

@@ -52,7 +52,7 @@ class Told(msgspec.Struct, frozen=True):
     environment: dict[str, Any]
     nodes: tuple[Node, ...]
     phases: tuple[PhaseTexts, ...]
-    ended: Literal["complete", "storage_failed", "lost_rank", "interrupted"]
+    ended: Literal["complete", "storage_failed", "lost_rank", "interrupted", "recovered"]
     ended_because: str
     simulated: bool
 

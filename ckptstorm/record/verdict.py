@@ -14,6 +14,7 @@ from ckptstorm.record import settings
 from ckptstorm.record.limits import Limit, judge
 from ckptstorm.record.receipts import invalidates, receipts
 from ckptstorm.record.record import PhaseRecord, StormRecord, Verdict
+from ckptstorm.record.recovery import complaints
 from ckptstorm.record.summary import PhaseSummary, summarize
 from ckptstorm.record.words import counted, round_words
 from ckptstorm.units import bytes_text, time_text
@@ -37,13 +38,14 @@ def verdict(record: StormRecord) -> Verdict:
         return Verdict(valid=False, met=not settings.has_limits(record), reasons=(reason,), exit_code=EXIT_MET)
     summaries = summarize(record)
     doubts = () if ended else tuple(_doubts(record, summaries))
+    against = tuple(complaints(record))
     missed = tuple(f"LIMIT: {limit.sentence()}" for limit in judge(record, summaries) if not limit.is_met)
     source = ("SIMULATED: a model made these numbers, no storage was measured",) if record.simulated else ()
     return Verdict(
         valid=not (ended or failed or doubts or source),
-        met=not missed,
-        reasons=(*ended, *failed, *source, *doubts, *missed),
-        exit_code=_exit_code(record, failed, (*doubts, *missed)),
+        met=not missed and not against,
+        reasons=(*ended, *failed, *source, *doubts, *against, *missed),
+        exit_code=_exit_code(record, failed, (*doubts, *against, *missed)),
     )
 
 
@@ -61,7 +63,7 @@ def _exit_code(record: StormRecord, failed: tuple[str, ...], against: tuple[str,
 
 
 def _ended(record: StormRecord) -> tuple[str, ...]:
-    if record.ended == "complete":
+    if record.ended in ("complete", "recovered"):
         return ()
     because = f": {record.ended_because}" if record.ended_because else ""
     return (f"{_ENDED_SAYS[record.ended]}{because}",)
@@ -70,7 +72,7 @@ def _ended(record: StormRecord) -> tuple[str, ...]:
 def _storage_failures(record: StormRecord) -> Iterator[str]:
     """What the storage did wrong in any phase, warm-up included: an error there is an error."""
     told = 0
-    for phase in record.phases:
+    for phase in (one for one in record.phases if one.phase != Phase.RECOVER):  # what is torn is `complaints`' to tell
         where = _where(phase)
         for failure in phase.failures:
             told += 1
@@ -103,7 +105,7 @@ def _short(phase: PhaseRecord, where: str) -> Iterator[str]:
 
 
 def _mismatch_count(record: StormRecord) -> int:
-    return sum(int(phase.rows["mismatch_count"].sum()) for phase in record.phases)
+    return sum(int(one.rows["mismatch_count"].sum()) for one in record.phases if one.phase != Phase.RECOVER)
 
 
 def _doubts(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Iterator[str]:

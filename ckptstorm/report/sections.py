@@ -25,7 +25,7 @@ from ckptstorm.report.loads import loads
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.report.phases import restore, save
 from ckptstorm.report.storage import storage
-from ckptstorm.report.trouble import waits
+from ckptstorm.report.trouble import recovery, waits
 from ckptstorm.units import time_text
 
 #: Rows of a table of errors or mismatches; storm.json has them all.
@@ -96,7 +96,7 @@ def _median_words(rounds: RoundsSummary) -> str:
 
 def errors(known: Known) -> Section:
     """What the storage answered instead of doing its work, and bytes that came back wrong."""
-    phases = known.record.phases
+    phases = [one for one in known.record.phases if one.phase != Phase.RECOVER]  # a section of its own
     classes = [
         Fact(failure.errno, _failure_words(failure, each), "bad") for each in phases for failure in each.failures
     ]
@@ -142,6 +142,7 @@ SECTIONS: tuple[Callable[[Known], Section], ...] = (
     limits,
     errors,
     waits,
+    recovery,
     save,
     restore,
     loads,

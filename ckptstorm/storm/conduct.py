@@ -28,7 +28,7 @@ from ckptstorm.storm.manifest import Manifest
 from ckptstorm.storm.naming import OpNamer
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.outcome import Outcome
-from ckptstorm.storm.recorder import Recorder
+from ckptstorm.storm.recorder import Recorder, partial_folder
 from ckptstorm.storm.session import order, stations, take_part, tell
 from ckptstorm.storm.striping import set_stripe
 from ckptstorm.storm.watch import LookOut as Look
@@ -82,14 +82,16 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
     metrics = LiveMetrics(request.metrics, directory, storm_id, cluster.rank_count) if request.metrics else None
-    claimed = ground.adopt(directory) if reading else ground.claim(directory, _manifest(storm_id, part.job, cluster))
+    seed = part.saved.seed if part.saved is not None else secrets.randbits(63)
+    mark = replace(_manifest(storm_id, part.job, cluster), seed=seed, partial=_partial(request.results, storm_id))
+    claimed = ground.adopt(directory) if reading else ground.claim(directory, mark)
     try:
         striped = {} if reading else set_stripe(part.job, preflight.adapter, directory)
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
         recorder.add_facts(halves.facts(part, placed) | {"stripe": striped})
         orders = Orders(
             storm_id,
-            part.saved.seed if part.saved is not None else secrets.randbits(63),
+            seed,
             planned,
             directory,
             preflight.block_size_bytes,
@@ -97,14 +99,14 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
             request.keeps_files,
             preflight.mount,
             hosts[0],
-            os.path.abspath(recorder.partial),
+            _partial(request.results, storm_id),
             part.half,
             reading,
         )
         order(cluster, orders)
         if metrics is not None:
             recorder.tell = metrics.take
-        outcome = _take_part(cluster, orders, signals, recorder, hosts, metrics)
+        outcome = oversee(cluster, orders, signals, recorder, hosts, metrics)
     except PlaceError:
         halves.let_go(claimed, part)
         raise
@@ -115,6 +117,10 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
         saving = halves.Saving(tuple(station.machine for station in placed), recorder.saved)
         recorder.problem = halves.leave(claimed.root_fd, recorder.record, orders.seed, str(recorder.folder), saving)
     return _finish(claimed, recorder, part, outcome)
+
+
+def _partial(results: str, storm_id: str) -> str:
+    return os.path.abspath(partial_folder(results, storm_id))
 
 
 def _make_results(results: str) -> None:
@@ -131,7 +137,7 @@ def _stations(cluster: Cluster) -> list[Station]:
     return stations(cluster)
 
 
-def _take_part(
+def oversee(
     cluster: Cluster,
     orders: Orders,
     signals: StopSignals,
@@ -139,6 +145,11 @@ def _take_part(
     hosts: list[str],
     metrics: LiveMetrics | None,
 ) -> Outcome:
+    """Take part in a storm as rank 0, and look out for lost ranks.
+
+    Raises:
+        AbandonedError: one was lost; the last words are in the journal.
+    """
     look_outs: list[LookOut] = []
 
     def make(crew: Crew) -> Look:

@@ -16,12 +16,13 @@ from ckptstorm.filesystems import adapter_of
 from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Fault, Job, verify_share
+from ckptstorm.layouts.contract import Pointer
 from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.model.parallel import World
 from ckptstorm.payload import Payload
 from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
-from ckptstorm.scene import reader_of
+from ckptstorm.scene import pointer_of, reader_of
 from ckptstorm.steps import RankPlan
 from ckptstorm.storm.lowered import LoweredRun, lowered
 from ckptstorm.storm.meeting import Meeting
@@ -110,6 +111,11 @@ class Crew:
         """Whom this rank meets in the phase."""
         return self._meeting.groups(phase)
 
+    @property
+    def pointer(self) -> Pointer | None:
+        """What the layout has to name a complete checkpoint."""
+        return pointer_of(self.job)
+
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self.root_fd)
@@ -144,4 +150,5 @@ def _drain_program() -> Program:
 
 def _planted(fault: Fault) -> Planted:
     number = errno_number(fault.errno) if fault.errno else 0
-    return Planted(Kind[fault.op.upper()], fault.nth, fault.file, int(fault.delay or 0), number)
+    ends: Literal["", "kill", "stop"] = "kill" if fault.kill else "stop" if fault.stop else ""
+    return Planted(Kind[fault.op.upper()], fault.nth, fault.file, int(fault.delay or 0), number, ends)

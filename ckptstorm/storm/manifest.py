@@ -28,6 +28,7 @@ class Manifest:
         steps: every step directory that the storm may have made, and every load's.
         host, pid: of rank 0 while it runs.
         made_count: how many levels of directories the storm made, this one included; clean-up removes them.
+        seed, partial: what its payload is made from, and where it journals: what a recovery must know.
     """
 
     storm_id: str
@@ -37,6 +38,8 @@ class Manifest:
     host: str
     pid: int
     made_count: int
+    seed: int = 0
+    partial: str = ""
 
 
 def read(root_fd: int) -> Manifest:
@@ -62,6 +65,8 @@ def read(root_fd: int) -> Manifest:
             str(found["host"]),
             int(found["pid"]),
             _between(int(found["made_count"]), 0, 4096),
+            _between(int(found.get("seed", 0)), 0, (1 << 63) - 1),
+            str(found.get("partial", "")),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise PlaceError(f"{MANIFEST}: damaged: not what ckptstorm writes") from None
@@ -83,5 +88,5 @@ def _step_names_of(listed: list[object]) -> tuple[str, ...]:
 
 def to_json(manifest: Manifest) -> str:
     """The way back from `read`."""
-    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "made_count")
+    names = ("storm_id", "job", "rank_count", "steps", "host", "pid", "made_count", "seed", "partial")
     return json.dumps({"ckptstorm": 1} | {name: getattr(manifest, name) for name in names}, indent=1) + "\n"

@@ -28,11 +28,13 @@ class Meeting:
         sides = sides_of(job, world)
         self._counts = {Phase.SAVE: sides.save.rank_count, Phase.RESTORE: sides.restore.rank_count}
         self._counts[Phase.QUIET_SAVE] = sides.save.rank_count
+        self._counts[Phase.RECOVER] = sides.restore.rank_count
         self._groups = {
             Phase.SAVE: _groups(cluster, scene_of(job, world).parallel, plan.save),
             Phase.RESTORE: _groups(cluster, restore_scene_of(job, world).parallel, plan.restore),
         }
         self._groups[Phase.QUIET_SAVE] = self._groups[Phase.SAVE]
+        self._groups[Phase.RECOVER] = self._groups[Phase.RESTORE]
 
     def rank_count(self, phase: Phase) -> int:
         """The first so many ranks take part."""

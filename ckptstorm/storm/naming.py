@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckptstorm.job import Job
-from ckptstorm.measure.rows import Phase
+from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import DATA, Kind, Program
 from ckptstorm.storm.lowered import lowered, programs_of
+
+#: Phases whose ops follow from the plan of a checkpoint.
+_PLANNED = (*SAVES, Phase.RESTORE, Phase.RECOVER, Phase.CLEAN_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,15 @@ class OpNamer:
             return "nothing yet: before its first op"
         kind, phase = Kind(int(line["kind"])), Phase(int(line["phase"]))
         where = f" at offset {int(line['offset_bytes'])}" if kind in DATA else ""
+        if phase not in _PLANNED or not self.job.saves:
+            return f"{kind.word}{where}"
         rank_plan = plan(self.job, self.world, int(line["rank"]))
         file, name = int(line["file"]), ""
-        if phase in (Phase.SAVE, Phase.RESTORE):
-            steps = rank_plan.restore if phase == Phase.RESTORE else rank_plan.save
+        if phase != Phase.CLEAN_UP:
+            steps = rank_plan.save if phase in SAVES else rank_plan.restore
             facts = facts_of(self.job, self.block_size_bytes)
             name = _name_in(programs_of(lowered(steps, facts, self.job.io)), int(line["program"]), file)
-        elif phase == Phase.CLEAN_UP:
+        else:
             name = rank_plan.created[file] if file < len(rank_plan.created) else ""
         return f"{kind.word}{where} of {name or 'a directory'}"
 

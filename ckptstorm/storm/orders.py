@@ -10,7 +10,7 @@ from ckptstorm.job import Job, to_builtins
 from ckptstorm.jobfile import from_builtins
 
 #: What of a storm is run: all of it, or one half.
-Half = Literal["both", "save", "restore"]
+Half = Literal["both", "save", "restore", "recover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Orders:
         host: rank 0's, for whoever must name it.
         partial: rank 0's journal, absolute: whoever ends the storm in its place leaves last words there.
         half, reading: what of the storm is run here, and for a restore on its own, of what.
+        started: of a recovery: the last round whose save was begun; lost_ns: when the loss was noticed, on rank 0's
+            clock, 0 when nobody knows.
     """
 
     storm_id: str
@@ -67,6 +69,8 @@ class Orders:
     partial: str
     half: Half = "both"
     reading: Reading | None = None
+    started: int = 0
+    lost_ns: int = 0
 
     def to_message(self) -> dict[str, Any]:
         """JSON-ready; `from_message` is the way back."""

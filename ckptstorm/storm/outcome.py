@@ -39,6 +39,9 @@ class Keeper(Protocol):
     def take_cannot(self, ability: str, reason: str) -> None:
         """What the file system's adapter turned out not to be able to do here."""
 
+    def add_facts(self, facts: dict[str, Any]) -> None:
+        """More of what is known of the circumstances."""
+
     def take_saved(self, rounds: tuple[SavedRound, ...]) -> None:
         """The checkpoints that a save on its own has left."""
 

@@ -39,7 +39,16 @@ class Recorder:
         self.tell: Callable[[PhaseRecord, StormRecord], None] = _nobody
         self._pauses = 0
         self._late_ns: list[int] = []
-        self._try(self._journal.begin, self.record)
+        if not self.partial.exists():
+            self._try(self._journal.begin, self.record)
+
+    @classmethod
+    def going_on(cls, record: StormRecord, partial: Path) -> Recorder:
+        """A record that is taken up again where a lost world left it: more phases go into the same journal."""
+        recorder = cls(record, str(partial.parent))
+        recorder.record = record
+        recorder._journal = journal.Journal(partial, len(files.phase_folders(partial)))
+        return recorder
 
     def take(self, phase: PhaseRecord) -> None:
         """Add a finished phase, and journal it."""

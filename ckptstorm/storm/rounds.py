@@ -12,31 +12,27 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ckptstorm.clock import monotonic_ns
-from ckptstorm.measure.durable import is_every_file_synced
-from ckptstorm.measure.phase_row import PartRun
 from ckptstorm.measure.rows import SAVES, Phase
 from ckptstorm.measure.visibility import Visibility, not_looked_at
-from ckptstorm.program import Program
 from ckptstorm.record.beside import AFTER_SAVE, BEFORE_SAVE
-from ckptstorm.sinks import OpTimes
 from ckptstorm.storm import ground, halves, removal, settle
 from ckptstorm.storm.beside import BesideLoads
+from ckptstorm.storm.claims import claims_durable
 from ckptstorm.storm.collect import collect
 from ckptstorm.storm.costs import measure_costs
 from ckptstorm.storm.counting import Counted, Counting
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.enough import Enough
 from ckptstorm.storm.load_phases import LoadPhases
-from ckptstorm.storm.lowered import Lowered, programs_of
+from ckptstorm.storm.lowered import Lowered
 from ckptstorm.storm.orders import Reading
 from ckptstorm.storm.outcome import Keeper, Outcome, agreed
 from ckptstorm.storm.own import NOTHING_OWN, Own
 from ckptstorm.storm.pacer import Pacer
 from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.placing import main_targets, placement
+from ckptstorm.storm.recovery import Recovery, first_problem, problem_of
 from ckptstorm.storm.sights import Sights
 from ckptstorm.storm.watch import Watch
 
@@ -53,7 +49,7 @@ class Rounds:
         self._loads = LoadPhases(crew, watch, keeper, self._costs)
         self._beside = BesideLoads(crew, watch, keeper, self._costs)
         self._is_ending = False
-        self._claims_durable = _claims_durable(crew)
+        self._claims_durable = claims_durable(crew)
         self._enough = Enough(crew.job.storm, crew.cluster)
         self._pacer = Pacer(crew, watch)
         self._resident_share = -1.0
@@ -65,6 +61,8 @@ class Rounds:
         """All rounds, then the clean-up; a collective of all ranks."""
         if self._crew.orders.reading is not None:
             return self._restore_saved(self._crew.orders.reading)
+        if self._crew.orders.half == "recover":
+            return self._recover()
         outcome, index = Outcome.FINE, 0
         for index in range(self._crew.round_count):
             worst, is_last = self._round(index)
@@ -110,6 +108,28 @@ class Rounds:
         if not (self._crew.orders.keeps_files and outcome == Outcome.FINE):
             self._remove_older(0, Phase.CLEAN_UP)
         return outcome
+
+    def _recover(self) -> Outcome:
+        """After a loss, in a new world: what would the framework go on from, and what was there?"""
+        told = Recovery(self._crew, self, self._steps).run()
+        if self._keeper is not None:
+            self._keeper.add_facts({"recovery": told})
+        self._present = list(range(self._crew.round_count))
+        if not self._crew.orders.keeps_files:
+            self._remove_older(0, Phase.CLEAN_UP)
+        return Outcome.STOPPED if self._watch.is_stopping else Outcome.FINE
+
+    def attempt(self, number: int, step: str) -> str:
+        """See `recovery.Attempts`."""
+        crew = self._crew
+        stages = prepared_stages(
+            crew.restore, crew.engine(Phase.RECOVER, number), crew.payload(number), step, crew.thread
+        )
+        self._watch.is_sync_due = False
+        seen, counted = self._run(Phase.RECOVER, number, stages)
+        problem = problem_of(seen)
+        self._keep(seen, counted)
+        return first_problem(crew.cluster, problem)
 
     @property
     def _stops_on_error(self) -> bool:
@@ -265,21 +285,3 @@ class Rounds:
     def _tell_lateness(self, late_ns: int) -> None:
         if self._keeper is not None:
             self._keeper.take_lateness(late_ns)
-
-
-def _claims_durable(crew: Crew) -> bool:
-    """Whether the plan itself, run without an error, leaves each file synced after its last write.
-
-    A layout may sync too early (DCP on large blocks writes the end of `.metadata` after its fsync),
-    or not at all: then nothing is claimed, the record says so, and the drain is measured.
-    """
-    if crew.job.io.durability == "none":
-        return False
-    is_claimed = is_every_file_synced([_in_order(program) for program in programs_of(crew.save)])
-    return not crew.cluster.greatest(np.array([not is_claimed], dtype=np.int8))[0]
-
-
-def _in_order(program: Program) -> PartRun:
-    """A program as if each op had succeeded, one nanosecond after the other."""
-    ends = np.arange(1, len(program.ops) + 1, dtype=np.int64)
-    return PartRun(program, OpTimes(ends, ends, program.expected_bytes()), len(program.ops))

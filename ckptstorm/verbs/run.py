@@ -13,11 +13,13 @@ import click
 
 from ckptstorm.cluster import launched
 from ckptstorm.errors import EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, LaunchError, PlaceError
+from ckptstorm.job import Job
 from ckptstorm.jobfile import read_job
 from ckptstorm.model.parallel import World
 from ckptstorm.report.html import HTML_NAME, page
 from ckptstorm.storm import halves
 from ckptstorm.storm.check import check as check_all
+from ckptstorm.storm.lost_storm import has_planted_end
 from ckptstorm.storm.orders import Half
 from ckptstorm.storm.parent import Ended, run_world
 from ckptstorm.verbs import options
@@ -55,8 +57,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         planned = halves.as_own(part.job) if part.saved else job
         preflight = halves.preflight_of(check_all(planned, World(ranks, ranks), directory, asked["results"]), half)
         preflight.raise_if_stopped()
-        ended = run_world(job, ranks, asked["results"], preflight.block_size_bytes, sys.argv[1:])
-        return after(ended, directory, as_json=asked["as_json"])
+        return _start(job, ranks, directory, asked, preflight.block_size_bytes)
     launched.check_world(cluster.rank_count, ranks, os.environ)
     from ckptstorm.record import stormjson
     from ckptstorm.record.verdict import verdict
@@ -87,6 +88,22 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         write_page(conducted.record, conducted.folder / HTML_NAME)
         click.echo(f"in a browser:  {conducted.folder / HTML_NAME}", err=True)
     return verdict(conducted.record).exit_code
+
+
+def _start(job: Job, ranks: int, directory: str, asked: dict[str, Any], block_size_bytes: int) -> int:
+    """Start the ranks of this very command line; where the job takes one away, start them anew to recover."""
+    ended = run_world(job, ranks, asked["results"], block_size_bytes, sys.argv[1:])
+    if ended.exit_code == EXIT_LOST_RANK and ended.partial is not None and has_planted_end(job):
+        flags = [*["--keep-files"] * asked["keep_files"], *["--json"] * asked["as_json"]]
+        words = ["recover", directory, "--lost-ns", str(_lost_ns(job, ended)), *flags]
+        ended = run_world(job, ranks, asked["results"], block_size_bytes, words)
+    return after(ended, directory, as_json=asked["as_json"])
+
+
+def _lost_ns(job: Job, ended: Ended) -> int:
+    """When the rank was lost: one that is stopped is noticed only after the time-out."""
+    is_stopped = any(fault.stop for fault in job.fault)
+    return max(1, ended.lost_ns - (int(job.storm.timeout) if is_stopped else 0))
 
 
 def _half(only: str | None, saved_in: str | None, directory: str) -> tuple[Half, str]:
