@@ -155,7 +155,7 @@ def _row(change: Change) -> tuple[str, ...]:
         _value(change, change.before),
         _value(change, change.after),
         _percent(interval.change) if interval else "-",
-        f"{interval.low * 100:+.1f} … {interval.high * 100:+.1f} %" if interval else "-",
+        f"{_signed(interval.low)} … {_percent(interval.high)}" if interval else "-",
         change.word.upper() if change.word in ("worse", "better") else change.word,
     )
 
@@ -226,7 +226,13 @@ def _value(change: Change, value: float) -> str:
 
 
 def _percent(change: float) -> str:
-    return f"{change * 100:+.1f} %"
+    return f"{_signed(change)} %"
+
+
+def _signed(change: float) -> str:
+    """Without a minus before what rounds to nothing."""
+    text = f"{change * 100:+.1f}"
+    return "+0.0" if text == "-0.0" else text
 
 
 def _ends(change: Change) -> str:

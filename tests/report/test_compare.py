@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record.record import StormRecord
-from ckptstorm.report import compared, terminal
-from ckptstorm.report.compare import Comparison, compare
+from ckptstorm.report import compared, resampling, terminal
+from ckptstorm.report.compare import FALSE_ALARM, Comparison, _bar, _word, compare
 from ckptstorm.report.drift import series
 from ckptstorm.report.likeness import differences
 from tests.record import synthetic
@@ -80,6 +81,25 @@ def test_rounds_that_scatter_widely_cannot_be_told():
     found = compare(made, scattered)
     assert found.word == "cannot tell"
     assert found.headline[0].because == "the rounds of the two overlap too much"
+
+
+def _called(rounds: int, scatter: float, factor: float, pairs: int) -> Counter[str]:
+    """What pairs of storms with such rounds are called."""
+    random, words = np.random.default_rng(1), []
+    for _ in range(pairs):
+        sides = (random.lognormal(0, scatter, rounds), factor * random.lognormal(0, scatter, rounds))
+        interval = resampling.change_interval(*sides, 1 - FALSE_ALARM / 2)
+        words.append(_word((interval.low, interval.high), resampling.chance(*sides), _bar(0.05, "headline")))
+    return Counter(words)
+
+
+def test_false_alarms_are_rare_and_regressions_found():
+    """Simulated pairs of six rounds: as often as the documentation says, with room for luck."""
+    repeated = _called(6, 0.03, 1.0, 150)
+    assert repeated["worse"] + repeated["better"] <= 6
+    assert _called(6, 0.03, 1.1, 50)["worse"] >= 42
+    noisy = _called(6, 0.2, 1.0, 150)
+    assert noisy["worse"] + noisy["better"] <= 6
 
 
 UNLIKE = {

@@ -14,7 +14,7 @@ def page(comparison: Comparison, fail_above: float | None = None) -> Page:
     first, *others = compared.sections(comparison, fail_above)
     chart = changes_chart(comparison)
     parts: list[Part] = [first, *([chart] if chart else []), *(each for each in others if each.blocks)]
-    return Page(f"{comparison.before.storm_id} and {comparison.after.storm_id}", tuple(parts))
+    return Page(f"{comparison.after.storm_id} against {comparison.before.storm_id}", tuple(parts))
 
 
 def series_page(found: Series, fail_above: float | None = None) -> Page:
