@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("forecast",),
     ("storm",),
     ("plan_loads",),
-    ("report", "batch", "plan_text", "tables"),
+    ("report", "batch", "plan_text", "tables", "foreign"),
     ("verbs",),
     ("cli",),
     ("__main__", "testing"),

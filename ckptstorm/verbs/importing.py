@@ -9,6 +9,7 @@ from ckptstorm.verbs.group import TableGroup
 
 #: What can be imported.
 WHAT = {
+    "job": Entry("ckptstorm.verbs.import_job:job", "A job file of fio, as a job of ours."),
     "result": Entry("ckptstorm.verbs.import_result:result", "A result of DLIO, IOR, mdtest, fio or elbencho."),
 }
 

@@ -1,0 +1,1 @@
+"""Tests of other tools' job files."""
