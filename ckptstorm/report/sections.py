@@ -57,7 +57,7 @@ def limits(known: Known) -> Section:
     rows = tuple(
         (
             limit.key,
-            f"{limit.bound} {limit.text(limit.limit)}",
+            f"{_BOUNDS[limit.bound]} {limit.text(limit.limit)}",
             "nothing" if limit.found is None else limit.text(limit.found),
             "-" if limit.margin is None else f"{limit.margin * 100:+.1f} %",
             "met" if limit.is_met else "MISSED",
@@ -66,6 +66,10 @@ def limits(known: Known) -> Section:
     )
     head = ("limit", "asked", "found (worst)", "margin", "")
     return Section("Limits", (Table(head, rows, left=(4,)),) if rows else ())
+
+
+#: Short, so that the longest keys stand whole.
+_BOUNDS = {"at most": "<=", "at least": ">="}
 
 
 def receipts(known: Known) -> Section:

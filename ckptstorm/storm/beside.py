@@ -14,6 +14,7 @@ import numpy as np
 from ckptstorm.clock import NS_PER_S, monotonic_ns
 from ckptstorm.cluster.clocks import ClockOffset
 from ckptstorm.engines.contract import Repeating
+from ckptstorm.errors import LostRankError
 from ckptstorm.load_tables import LoadTable, directory_of, name_of
 from ckptstorm.loads.contract import Load, Stage
 from ckptstorm.loads.schedule import Beat, beats
@@ -36,6 +37,7 @@ from ckptstorm.storm.load_phases import LoadPhases
 from ckptstorm.storm.outcome import Keeper, Outcome
 from ckptstorm.storm.scheduled import scheduled
 from ckptstorm.storm.watch import Watch
+from ckptstorm.units import time_text
 
 #: From the call to start until the first action is due: threads are made, files opened.
 _LEAD_NS = 20_000_000
@@ -172,9 +174,7 @@ class BesideLoads(LoadPhases):
             return
         for leg in self._legs():
             leg.fold.control[STOP] = 1
-        for leg in self._legs():
-            while not leg.has_ended(_LOOK_S):
-                self._watch.tick()
+        self._wait_for_the_end()
         ends = [*(instant_ns for instant_ns, _ in self._cuts[1:]), monotonic_ns()]
         named = [(name, begin, end) for (begin, name), end in zip(self._cuts, ends, strict=True) if name]
         for running in self._running:
@@ -187,6 +187,20 @@ class BesideLoads(LoadPhases):
             if not running.load.is_kept:
                 self._clean_up(running.entry, running.load, number)
         self._running, self._cuts = [], []
+
+    def _wait_for_the_end(self) -> None:
+        """Of every thread; one whose call does not return in time is named, as in a save."""
+        until_ns = monotonic_ns() + int(self._crew.job.storm.timeout)
+        for running in self._running:
+            for leg in running.legs:
+                while not leg.has_ended(_LOOK_S):
+                    self._watch.tick()
+                    if monotonic_ns() > until_ns:
+                        raise LostRankError(
+                            f"rank {self._crew.cluster.rank} on {self._crew.cluster.place.host}: an op of load "
+                            f"{name_of(running.entry)} has not returned for {time_text(self._crew.job.storm.timeout)}",
+                            "raise [storm] timeout if the storage may take longer",
+                        )
 
     def _legs(self) -> list[BesideLeg]:
         return [leg for running in self._running for leg in running.legs]
