@@ -14,7 +14,7 @@ import msgspec
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.load_tables import Load, Rate, Sizes
 from ckptstorm.pacing import Rounds, Skew, Stagger
-from ckptstorm.units import Bytes, Duration, duration_word
+from ckptstorm.units import Bytes, Duration, Percent, duration_word
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
@@ -107,6 +107,7 @@ class IoTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transfer: SizeOrLayout = SizeOrLayout(0)  # largest data op: a size, or "layout": what the layout asks for
     coalesce: Bytes = Bytes(0)  # merge small appends into transfers of this size, aligned to it
     block_size: SizeOrAuto = SizeOrAuto(0)  # a size instead of the target's st_blksize, or "auto"
+    memory_pressure: Percent = Percent(0)  # memory of each node in use while the storm runs, as "80%"; 0%: what is so
     durability: Literal["layout", "none", "fdatasync", "fsync", "odsync"] = "layout"
 
 
@@ -188,6 +189,8 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if isinstance(value, Duration):
         return duration_word(value)
+    if isinstance(value, Percent):
+        return f"{100 * value:.6g}%"
     if isinstance(value, Rounds | Skew | Stagger):
         return value.plain()
     if isinstance(value, SizeOrLayout | SizeOrAuto) and value == 0:

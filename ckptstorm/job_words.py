@@ -12,7 +12,7 @@ import msgspec
 from ckptstorm.job import SizeOrAuto, SizeOrLayout
 from ckptstorm.load_tables import Rate, Sizes
 from ckptstorm.pacing import Rounds, Skew, Stagger
-from ckptstorm.units import Bytes, Duration
+from ckptstorm.units import Bytes, Duration, Percent
 
 
 def describe(kind: Any) -> str:
@@ -33,7 +33,13 @@ def describe(kind: Any) -> str:
     if kind in (Rounds, Skew, Stagger):
         return str(kind.says)
     words = {Sizes: 'a size, a range "4KiB..64KiB", or a table of them with weights', Rate: '"1000/s" or "100MiB/s"'}
-    words |= {Bytes: 'a size such as "16MiB"', Duration: 'a time such as "30s"', bool: "true or false", str: "a text"}
+    words |= {
+        Bytes: 'a size such as "16MiB"',
+        Duration: 'a time such as "30s"',
+        Percent: 'a percentage such as "80%"',
+        bool: "true or false",
+        str: "a text",
+    }
     return words.get(kind, "a table" if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else "")
 
 

@@ -23,7 +23,7 @@ from ckptstorm.load_tables import KINDS, Rate, Sizes
 from ckptstorm.pacing import Rounds, Skew, Stagger, with_rounds
 from ckptstorm.program import Kind
 from ckptstorm.registry import allowed, suggestion
-from ckptstorm.units import Bytes, Duration, parse_bytes, parse_duration
+from ckptstorm.units import Bytes, Duration, Percent, memory_percent, parse_bytes, parse_duration
 
 #: A job of 25 lines is 1 KB; a file beyond this is something else.
 SIZE_CAP_BYTES = 1 << 20
@@ -207,6 +207,8 @@ def _decode_unit(target: type, value: Any) -> Any:
         return parse_bytes(value)
     if target is Duration:
         return parse_duration(value)
+    if target is Percent:
+        return memory_percent(value)
     if target in (Rounds, Skew, Stagger, Sizes, Rate):
         return target.parse(value)
     if target in (SizeOrLayout, SizeOrAuto):

@@ -41,6 +41,10 @@ class Duration(int):
     """A time in nanoseconds, written in a job as "30s" or "200ms"."""
 
 
+class Percent(float):
+    """A share, 0 to 1, written in a job as "80%"."""
+
+
 def parse_bytes(value: object) -> Bytes:
     """4096, "4096", "4KiB", "1.5GB" (KiB, MiB, GiB, TiB and K, M, G, T are powers of 1024).
 
@@ -105,6 +109,18 @@ def parse_percent(value: str) -> float:
     if match is None:
         raise ValueError(f'expected a percentage such as "5%", found {value!r}')
     return float(match[1]) / 100
+
+
+def memory_percent(value: object) -> Percent:
+    """ "80%" to 0.8, below 100 %: something must be left to run in.
+
+    Raises:
+        ValueError: not a percentage, or not below 100 %.
+    """
+    says = 'a percentage below 100, such as "80%"'
+    if not isinstance(value, str) or _PERCENT.match(value) is None or parse_percent(value) >= 1:
+        raise ValueError(f"expected {says}, found {value!r}")
+    return Percent(parse_percent(value))
 
 
 def _number(value: object, units: dict[str, int], says: str, limit: int) -> int:

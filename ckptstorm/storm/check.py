@@ -25,6 +25,7 @@ from ckptstorm.storm.engine_check import check_engine
 from ckptstorm.storm.findings import Finding
 from ckptstorm.storm.lowered import LoweredRun, lowered, programs_of
 from ckptstorm.storm.memory import RANK_BYTES, available_bytes
+from ckptstorm.storm.pressure import to_hold_bytes
 from ckptstorm.storm.staging import check_staging, host_bytes
 from ckptstorm.storm.striping import check_stripe
 from ckptstorm.units import bytes_text, count_text
@@ -85,7 +86,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
         _space(job, sums, mount),
         _inodes(job, sums, mount),
         _names(mount),
-        _memory(world, memory_bytes(job, world, sums, facts)),
+        _memory(job, world, memory_bytes(job, world, sums, facts)),
         _file_system(job, mount),
         _finding("stripe", lambda: check_stripe(job, adapter)),
         *load_findings(job, world, mount, (sums.data_bytes + sums.commit_bytes) * checkpoints_at_once(job)),
@@ -242,10 +243,12 @@ def memory_bytes(job: Job, world: World, sums: Totals, facts: Facts) -> int:
     return world.most_ranks_per_node * (RANK_BYTES + buffer_bytes(job, largest) + host_bytes(job))
 
 
-def _memory(world: World, need: int) -> Finding:
+def _memory(job: Job, world: World, need: int) -> Finding:
     ranks = world.most_ranks_per_node
-    available = available_bytes()
-    sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here"
+    held = to_hold_bytes(job.io.memory_pressure) if job.io.memory_pressure else 0
+    available = max(0, available_bytes() - held)
+    under = f" when [io] memory_pressure holds {bytes_text(held)}" * bool(held)
+    sentence = f"{bytes_text(need)} for {ranks} ranks on a node, {bytes_text(available)} available here{under}"
     if need > available:
         hint = 'lower it with [io] transfer = "16MiB", or put fewer ranks on a node'
         return Finding("memory", "stops", f"not enough memory: {sentence}", hint)

@@ -33,6 +33,9 @@ class Keeper(Protocol):
     def take_placement(self, placement: dict[str, Any]) -> None:
         """Which server holds which file of a save."""
 
+    def take_pressure(self, held_bytes: int, in_use: float) -> None:
+        """Memory that all ranks hold together, and the share of rank 0's node that is in use with it."""
+
     def take_targets(self, round_number: int, targets: list[str]) -> None:
         """Which server holds each rank's main file in a round ("" unknown)."""
 

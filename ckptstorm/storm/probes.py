@@ -21,6 +21,8 @@ from ckptstorm.clock import NS_PER_S
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount, differs, mount_of
 from ckptstorm.storm.findings import Finding
+from ckptstorm.storm.memory import available_bytes
+from ckptstorm.storm.pressure import to_hold_bytes
 from ckptstorm.units import bytes_text, time_text
 
 #: Servers count in seconds or jiffies; a clock that is off by more will confuse tools, though no duration of ours.
@@ -37,6 +39,7 @@ class Question:
         memory_bytes: what the ranks of a node will need.
         file_bytes: size of the largest file.
         is_direct: whether the job asks for O_DIRECT.
+        memory_pressure: the share of a node's memory that the storm will hold in use.
     """
 
     directory: str
@@ -44,6 +47,7 @@ class Question:
     memory_bytes: int
     file_bytes: int
     is_direct: bool
+    memory_pressure: float = 0.0
 
 
 def answer(cluster: Cluster, message: dict[str, Any]) -> list[str]:
@@ -57,7 +61,7 @@ def answer(cluster: Cluster, message: dict[str, Any]) -> list[str]:
 
 def look(question: Question) -> list[Finding]:
     """All probes on this node, always the same subjects in the same order."""
-    found = [_mount(question), _memory(question.memory_bytes), _file_size(question.file_bytes)]
+    found = [_mount(question), _memory(question), _file_size(question.file_bytes)]
     name = os.path.join(question.directory, f".ckptstorm-probe-{secrets.token_hex(8)}")
     try:
         began_s = time.time()
@@ -95,13 +99,14 @@ def _mount(question: Question) -> Finding:
     return Finding("mount", "fine", f"{own.type} from {own.source}, st_blksize {bytes_text(own.block_size_bytes)}")
 
 
-def _memory(need: int) -> Finding:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        figures = dict(line.split(":", 1) for line in file)
-    available = int(figures["MemAvailable"].split()[0]) * 1024
-    sentence = f"{bytes_text(need)} needed by a node's ranks, {bytes_text(available)} available"
+def _memory(question: Question) -> Finding:
+    need, held = question.memory_bytes, to_hold_bytes(question.memory_pressure) if question.memory_pressure else 0
+    available = max(0, available_bytes() - held)
+    under = f" when [io] memory_pressure holds {bytes_text(held)}" * bool(held)
+    sentence = f"{bytes_text(need)} needed by a node's ranks, {bytes_text(available)} available{under}"
     if need > available:
-        return Finding("memory of nodes", "stops", sentence, "put fewer ranks on a node")
+        hint = "put fewer ranks on a node" + ", or lower [io] memory_pressure" * bool(held)
+        return Finding("memory of nodes", "stops", f"not enough memory: {sentence}", hint)
     return Finding("memory of nodes", "fine", sentence)
 
 

@@ -15,6 +15,9 @@ from ckptstorm.storm.saved import SavedRound
 from ckptstorm.storm.settle import DirectEvidence
 from ckptstorm.units import parse_duration, time_text
 
+#: Other processes come and go: memory in use may be so far from what was asked.
+_PRESSURE_WITHIN = 0.05
+
 
 class Recorder:
     """Takes each finished phase.
@@ -95,6 +98,13 @@ class Recorder:
     def take_placement(self, placement: dict[str, Any]) -> None:
         """Keep which server holds which file."""
         self.record = replace(self.record, environment=self.record.environment | {"placement": placement})
+
+    def take_pressure(self, held_bytes: int, in_use: float) -> None:
+        """Keep what memory is held, and what took effect of the share that was asked for."""
+        asked = str(self.record.job["io"]["memory_pressure"])
+        took = asked if abs(in_use - float(asked.rstrip("%")) / 100) < _PRESSURE_WITHIN else f"{100 * in_use:.0f}%"
+        self.record = replace(self.record, asked=self.record.asked | {"io.memory_pressure": (asked, took)})
+        self.add_facts({"memory_pressure": {"held_bytes": held_bytes, "in_use": in_use}})
 
     def take_targets(self, round_number: int, targets: list[str]) -> None:
         """Keep which server holds each rank's main file in a round: names once, then their numbers (-1: unknown)."""

@@ -21,8 +21,10 @@ from ckptstorm.loads import LOADS
 from ckptstorm.storm import ground, probes
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.deputy import look_after_rank_0
+from ckptstorm.storm.memory import available_bytes, total_bytes
 from ckptstorm.storm.orders import Ending, Orders
 from ckptstorm.storm.outcome import Keeper, Outcome
+from ckptstorm.storm.pressure import Pressure
 from ckptstorm.storm.rounds import Rounds
 from ckptstorm.storm.watch import LookOut, StopSignals, Watch
 
@@ -129,7 +131,9 @@ def take_part(
         watch = Watch(board, signals, make_look_out(crew) if make_look_out else deputy)
         cluster.tick = watch.tick
         try:
-            outcome = Rounds(crew, watch, keeper).run()
+            with Pressure(cluster, orders.job.io.memory_pressure) as pressure:
+                _tell_pressure(cluster, pressure, keeper)
+                outcome = Rounds(crew, watch, keeper).run()
         except LostRankError:
             board.give_up()
             raise
@@ -140,6 +144,13 @@ def take_part(
     finally:
         cluster.tick = _nothing
         signals.give_back()
+
+
+def _tell_pressure(cluster: Cluster, pressure: Pressure, keeper: Keeper | None) -> None:
+    held = cluster.sum_on_rank_0(np.array([pressure.held_bytes], dtype=np.int64))
+    if keeper is not None and keeper.record.job.get("io", {}).get("memory_pressure", "0%") != "0%":
+        in_use = 1 - available_bytes() / total_bytes()
+        keeper.take_pressure(int(held[0]), in_use)
 
 
 def _nothing() -> None:

@@ -34,7 +34,9 @@ def survey(job: Job, world: World, places: tuple[str, str], rate: int, cluster: 
     found = check(job, world, directory, results)
     nearest = nearest_directory(directory)
     need = memory_bytes(job, world, found.totals, facts_of(job, found.block_size_bytes))
-    question = Question(nearest, found.mount, need, found.totals.bytes_per_rank_most, job.io.direct)
+    question = Question(
+        nearest, found.mount, need, found.totals.bytes_per_rank_most, job.io.direct, job.io.memory_pressure
+    )
     looked = _everywhere(cluster, question) if cluster is not None else tuple(probes.look(question))
     facts = found.adapter.facts(nearest)
     extra = (*looked, *_quotas(job, found, facts), _abilities(found, facts), _time(job, world, found, rate))
