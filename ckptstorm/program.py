@@ -147,6 +147,7 @@ class Program:
         directories: relative to the storm's root; "" is the root itself.
         due_ns: open-loop loads only: when each op is due, nanoseconds after release.
         version: `PROGRAM_VERSION` of the writer.
+        roots: further roots, absolute, each with a step directory behind the others in `directories`.
     """
 
     ops: Ops
@@ -154,13 +155,15 @@ class Program:
     directories: tuple[str, ...] = ("",)
     due_ns: Int64s | None = None
     version: int = field(default=PROGRAM_VERSION)
+    roots: tuple[str, ...] = ()
 
     def in_step(self, step: str) -> Program:
         """The same program with its step directory named `step` (rounds share one op table)."""
-        return replace(self, directories=(self.directories[ROOT], step))
+        elsewhere = (f"{root}/{step}" for root in self.roots)
+        return replace(self, directories=(self.directories[ROOT], step, *elsewhere))
 
     def location(self, file: int) -> str:
-        """The path of `file` relative to the storm's root."""
+        """The path of `file` relative to the storm's root; absolute when it is below another one."""
         path = self.paths[file]
         return "/".join(part for part in (self.directories[path.directory_index], path.name) if part)
 

@@ -26,6 +26,7 @@ class Traffic:
         begun_ns, ended_ns: when they were read, after the announced release on that node's clock.
         read_bytes, write_bytes: that passed in between; -1 when not counted.
         values: every counter that changed, by its own name.
+        directory: which of the directories under test it is of.
     """
 
     source: str
@@ -36,6 +37,22 @@ class Traffic:
     read_bytes: int
     write_bytes: int
     values: dict[str, int] = field(default_factory=dict)
+    directory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several directories under test had to do with a phase.
+
+    Attributes:
+        planned_bytes, planned_sync_count, planned_op_count: of the ranks that moved theirs there.
+        due_bytes: the least that must have passed; -1 when it was not worked out.
+    """
+
+    planned_bytes: int
+    planned_sync_count: int
+    planned_op_count: int
+    due_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

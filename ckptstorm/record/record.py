@@ -17,7 +17,7 @@ from ckptstorm.measure.latency import LatencyTable
 from ckptstorm.measure.pace import Pace, no_pace
 from ckptstorm.measure.rows import KIND_SLOTS, Phase, Rows
 from ckptstorm.measure.timeline import Timeline
-from ckptstorm.measure.traffic import Traffic
+from ckptstorm.measure.traffic import Share, Traffic
 from ckptstorm.measure.visibility import Visibility, not_looked_at
 from ckptstorm.record.load import LoadRecord
 
@@ -71,6 +71,7 @@ class PhaseRecord:
         traffic: what passed between clients and storage, by their counters; one of each thing counted,
             and none at all when a node could not read its counters.
         due_bytes: the least that must have passed; -1 when it was not worked out.
+        shares: with several directories under test, one each; else none.
         pace: what pacing and staging did to each rank, one `PACE_DTYPE` a row; none when nothing did.
         name: of a load's phase: its stage, or for its prepare and clean up the load itself; "" of all others.
         load: actions, nodes and seconds of a load's stage; None of all others.
@@ -96,6 +97,7 @@ class PhaseRecord:
     visibility: Visibility = field(default_factory=not_looked_at)
     traffic: tuple[Traffic, ...] = ()
     due_bytes: int = -1
+    shares: tuple[Share, ...] = ()
     pace: Pace = field(default_factory=no_pace)
     name: str = ""
     load: LoadRecord | None = None

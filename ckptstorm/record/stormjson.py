@@ -14,8 +14,8 @@ import msgspec
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
-from ckptstorm.measure.traffic import Traffic
-from ckptstorm.record import checks
+from ckptstorm.measure.traffic import Share, Traffic
+from ckptstorm.record import checks, tested
 from ckptstorm.record.arrays import Arrays
 from ckptstorm.record.attribution import attribution
 from ckptstorm.record.beside import Beside
@@ -39,6 +39,7 @@ class PhaseTexts(msgspec.Struct, frozen=True):
     load: str = ""
     actions: tuple[str, ...] = ()
     beside: Beside | None = None
+    shares: tuple[Share, ...] = ()
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ def to_json(record: StormRecord) -> dict[str, Any]:
             if (found := attribution(record, phase)) is not None
         },
         "phases": [_phase_json(*pair) for pair in zip(summaries, record.phases, strict=True)],
+        "directories": tested.to_json(record),
         "job": record.job,
         "asked": record.asked,
         "environment": record.environment,
@@ -173,6 +175,7 @@ def _phase_json(summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
         "resident_share": phase.resident_share,
         "due_bytes": phase.due_bytes,
         "traffic": [_traffic_json(each) for each in phase.traffic],
+        "shares": [asdict(each) for each in phase.shares],
         "failures": [asdict(failure) for failure in phase.failures],
         "mismatches": [asdict(mismatch) for mismatch in phase.mismatches],
     }

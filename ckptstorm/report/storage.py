@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record import settings
 from ckptstorm.record.placed import placed as placement_of
 from ckptstorm.record.record import PhaseRecord
+from ckptstorm.record.tested import directories
 from ckptstorm.record.wire import wire
 from ckptstorm.record.words import counted, percent
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Section, Table
-from ckptstorm.units import bytes_text, rate_text
+from ckptstorm.units import bytes_text, rate_text, time_text
 
 #: Beyond this multiple of its fair share of the bytes a target is called hot.
 HOT_SHARE = 1.5
@@ -24,8 +26,27 @@ def storage(known: Known) -> Section:
     """Facts, placement and traffic; nothing of what the record does not have."""
     told = settings.table(known.record.environment, "file_system")
     placed = settings.table(known.record.environment, "placement")
-    blocks = [*_facts(told), *_placement(known, placed), *_traffic(known)]
+    blocks = [*_directories(known), *_facts(told), *_placement(known, placed), *_traffic(known)]
     return Section("Storage", tuple(blocks))
+
+
+def _directories(known: Known) -> list[Block]:
+    """With several directories under test: each with its numbers, over measured rounds, and its receipts."""
+    found = directories(known.record)
+    if not found:
+        return []
+    rows, facts = [], []
+    for one in found:
+        for word in (Phase.SAVE.word, Phase.RESTORE.word):
+            there = [each for each in one.phases if each.phase == word and each.round >= 1]
+            if there:
+                worst = max(there, key=lambda each: each.seconds)
+                time = time_text(worst.seconds * NS_PER_S)
+                rows.append((one.directory, word, f"{worst.rank_count}", time, rate_text(worst.bytes_per_s)))
+        said = ", ".join(f"{name} {receipt.state.upper().replace('_', ' ')}" for name, receipt in one.receipts.items())
+        facts.append(Fact("directory", f"{one.directory} ({one.file_system}, {one.source}): {said}"))
+    head = ("directory", "phase", "ranks", "worst T", "bandwidth")
+    return [*facts, Table(head, tuple(rows), left=(1,))]
 
 
 def _facts(told: dict[str, Any]) -> list[Block]:

@@ -75,7 +75,7 @@ def check(job: Job, world: World, directory: str, results: str) -> Preflight:
     _check_shape(job, world)
     _check_faults(job, world)
     check_staging(job, world)
-    mount = _mount(nearest_directory(directory))
+    mount = _mount(ground.nearest_directory(directory))
     adapter = adapter_of(mount)
     facts = facts_of(job, mount.block_size_bytes)
     sums = totals(job, world, facts)
@@ -135,14 +135,6 @@ def _check_faults(job: Job, world: World) -> None:
                 )
 
 
-def nearest_directory(directory: str) -> str:
-    """The directory, or the nearest one above it that exists."""
-    path = os.path.abspath(directory)
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def _mount(directory: str) -> Mount:
     try:
         return mount_of(directory)
@@ -180,7 +172,7 @@ def _results(directory: str, results: str) -> str:
         raise PlaceError(f"--results {results}: {above} is in the way and not a directory", "name another --results")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PlaceError(f"--results {results}: no permission to write in {above}", "name another --results")
-    same = os.stat(above).st_dev == os.stat(nearest_directory(directory)).st_dev
+    same = os.stat(above).st_dev == os.stat(ground.nearest_directory(directory)).st_dev
     return f"{results}" + (" (on the file system under test: written after the storm)" if same else "")
 
 

@@ -18,12 +18,15 @@ from ckptstorm.engines import ENGINES
 from ckptstorm.filesystems import adapter_of
 from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Job, to_builtins
+from ckptstorm.model.parallel import World
 from ckptstorm.record.record import Node, StormRecord
 from ckptstorm.registry import find
+from ckptstorm.restore_source import restore_source
 from ckptstorm.storm import striping
 from ckptstorm.storm.allocation import allocation
 from ckptstorm.storm.check import Preflight
-from ckptstorm.storm.orders import Half
+from ckptstorm.storm.orders import Half, Orders
+from ckptstorm.storm.tested import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Request:
         command: the command line, for the record.
         metrics: a file for live numbers; "" for none.
         half: what of the storm is run.
+        more: further directories under test; spread: how ranks are dealt to all of them.
     """
 
     job: Job
@@ -47,6 +51,8 @@ class Request:
     command: str
     metrics: str = ""
     half: Half = "both"
+    more: tuple[str, ...] = ()
+    spread: Spread = "rank"
 
 
 def blank_record(
@@ -117,6 +123,22 @@ def _environment(request: Request, preflight: Preflight) -> dict[str, Any]:
         "cpu_count": os.cpu_count() or 0,
         "prefix": sys.prefix,
     }
+
+
+def directories(orders: Orders, cluster: Cluster) -> dict[str, Any]:
+    """Of several directories under test: each with its mount, its facts, and the ranks that write into it."""
+    if not orders.more:
+        return {}
+    own = [orders.own_index(rank, node) for rank, node in enumerate(cluster.node_of_rank.tolist())]
+    world = World(cluster.rank_count, tuple(int(node) for node in cluster.node_of_rank))
+    source = [own[restore_source(orders.job, world, rank) % len(own)] for rank in range(len(own))]
+    listed = []
+    for one in orders.tested:
+        adapter = adapter_of(one.mount)
+        facts = asdict(adapter.facts(one.directory))
+        told = {"adapter": adapter.name, "title": adapter.title, **facts}
+        listed.append({"directory": one.directory, "mount": asdict(one.mount), "file_system": told})
+    return {"spread": orders.spread, "directories": listed, "directory_of_rank": own, "source_of_rank": source}
 
 
 def targets_of(directory: str) -> list[dict[str, Any]]:

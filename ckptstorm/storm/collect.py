@@ -34,7 +34,7 @@ def collect(cluster: Cluster, seen: Seen, barrier_cost_ns: int, rank_count: int)
     spent = cluster.rows_on_rank_0(kind_ns(observed).view([("kinds", "<i8", (KIND_SLOTS,))]))
     pairs = [(part.program, part.times) for part in observed.parts]
     table = latency_of_all(cluster, latency.observe(pairs, observed.announced_release_ns))
-    planned = cluster.sum_on_rank_0(_planned(observed))
+    planned = cluster.sum_on_rank_0(planned_of(observed))
     moved_when = _timeline_of_all(cluster, observed)
     uncertainty = cluster.greatest(np.array([seen.clock.uncertainty_ns], dtype=np.int64))
     clocks = _clocks_of_all(cluster, seen)
@@ -106,7 +106,7 @@ def _timeline_of_all(cluster: Cluster, observed: Observed) -> Timeline:
     return Timeline(bin_ns, bins)
 
 
-def _planned(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def planned_of(observed: Observed) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Sums of the plan over this rank's programs: bytes, syncs, ops."""
     programs = [part.program for part in observed.parts]
     return np.array(

@@ -14,13 +14,15 @@ from typing import Literal
 from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import LostRankError, PlaceError
+from ckptstorm.filesystems import adapter_of
+from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.load_tables import directory_of
 from ckptstorm.model.parallel import World
 from ckptstorm.record.record import StormRecord
 from ckptstorm.storm import ground, halves
-from ckptstorm.storm.check import check
-from ckptstorm.storm.circumstances import Request, blank_record, targets_of
+from ckptstorm.storm.check import Preflight, check
+from ckptstorm.storm.circumstances import Request, blank_record, directories, targets_of
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.live_metrics import LiveMetrics, both
 from ckptstorm.storm.lookout import LookOut, Names, look_out
@@ -31,6 +33,7 @@ from ckptstorm.storm.outcome import Outcome
 from ckptstorm.storm.recorder import Recorder, partial_folder
 from ckptstorm.storm.session import order, stations, take_part, tell
 from ckptstorm.storm.striping import set_stripe
+from ckptstorm.storm.tested import Tested, check_more
 from ckptstorm.storm.watch import LookOut as Look
 from ckptstorm.storm.watch import StopSignals
 
@@ -45,12 +48,14 @@ class Conducted:
         record: everything known.
         folder: its result folder; None when it could not be written, and `problem` says why.
         left_behind: the directory whose files were left (kept on purpose, or not removable); "" when clean.
+        more_left: further directories under test of which the same is true.
     """
 
     record: StormRecord
     folder: Path | None
     left_behind: str
     problem: str = ""
+    more_left: tuple[str, ...] = ()
 
 
 class AbandonedError(LostRankError):
@@ -78,6 +83,7 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     planned = part.job if reading is None else halves.as_own(part.job)
     preflight = halves.preflight_of(check(planned, world, directory, request.results), part.half)
     preflight.raise_if_stopped()
+    more = check_more(part.job, world, preflight.totals, (directory, *request.more), request.spread)
     _make_results(request.results)
     storm_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     signals = StopSignals()  # before anything is made: a signal from here on ends the storm in order
@@ -85,29 +91,23 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     seed = part.saved.seed if part.saved is not None else secrets.randbits(63)
     mark = replace(_manifest(storm_id, part.job, cluster), seed=seed, partial=_partial(request.results, storm_id))
     claimed = ground.adopt(directory) if reading else ground.claim(directory, mark)
+    others: list[ground.Ground] = []
     try:
-        striped = {} if reading else set_stripe(part.job, preflight.adapter, directory)
+        others += [ground.claim(one.directory, claimed.manifest) for one in more]
+        striped = {} if reading else _set_stripes(part.job, preflight.adapter, directory, more)
         recorder = Recorder(blank_record(storm_id, request, preflight, cluster, placed), request.results)
         recorder.add_facts(halves.facts(part, placed) | {"stripe": striped})
-        orders = Orders(
-            storm_id,
-            seed,
-            planned,
-            directory,
-            preflight.block_size_bytes,
-            preflight.engine,
-            request.keeps_files,
-            preflight.mount,
-            hosts[0],
-            _partial(request.results, storm_id),
-            part.half,
-            reading,
-        )
+        orders = replace(
+            _orders(storm_id, request, preflight, _partial(request.results, storm_id)),
+            seed=seed, job=planned, host=hosts[0], half=part.half, reading=reading, more=more,
+        )  # fmt: skip
+        recorder.add_facts(directories(orders, cluster))
         order(cluster, orders)
         if metrics is not None:
             recorder.tell = metrics.take
         outcome = oversee(cluster, orders, signals, recorder, hosts, metrics)
     except PlaceError:
+        _ = [ground.give_back(other) for other in others]
         halves.let_go(claimed, part)
         raise
     finally:
@@ -116,7 +116,32 @@ def conduct(cluster: Cluster, request: Request) -> Conducted:
     if recorder.saved:
         saving = halves.Saving(tuple(station.machine for station in placed), recorder.saved)
         recorder.problem = halves.leave(claimed.root_fd, recorder.record, orders.seed, str(recorder.folder), saving)
-    return _finish(claimed, recorder, part, outcome)
+    left = [other.directory for other in others if not ground.give_back(other)]
+    return _finish(claimed, recorder, part, outcome, left)
+
+
+def _orders(storm_id: str, request: Request, preflight: Preflight, partial: str) -> Orders:
+    """What the command line and the check have settled; the rest is filled in by the caller."""
+    return Orders(
+        storm_id,
+        seed=0,
+        job=request.job,
+        directory=os.path.abspath(request.directory),
+        block_size_bytes=preflight.block_size_bytes,
+        engine=preflight.engine,
+        keeps_files=request.keeps_files,
+        mount=preflight.mount,
+        host="",
+        partial=partial,
+        spread=request.spread,
+    )
+
+
+def _set_stripes(job: Job, adapter: Adapter, directory: str, more: tuple[Tested, ...]) -> dict[str, str | int]:
+    """On every directory under test; what is in effect in the first."""
+    for one in more:
+        set_stripe(job, adapter_of(one.mount), one.directory)
+    return set_stripe(job, adapter, directory)
 
 
 def _partial(results: str, storm_id: str) -> str:
@@ -176,7 +201,9 @@ def _manifest(storm_id: str, job: Job, cluster: Cluster) -> Manifest:
     )
 
 
-def _finish(claimed: ground.Ground, recorder: Recorder, part: halves.Part, outcome: Outcome) -> Conducted:
+def _finish(
+    claimed: ground.Ground, recorder: Recorder, part: halves.Part, outcome: Outcome, left: list[str]
+) -> Conducted:
     ended, because = _ending(outcome, recorder.record)
     environment = recorder.record.environment | {"ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     environment["file_system"] = environment["file_system"] | {"targets_after": targets_of(claimed.directory)}
@@ -184,7 +211,7 @@ def _finish(claimed: ground.Ground, recorder: Recorder, part: halves.Part, outco
     record = halves.joined(record, part)
     is_clean = ground.give_back(claimed)
     folder = recorder.finish(record)
-    return Conducted(record, folder, "" if is_clean else claimed.directory, recorder.problem)
+    return Conducted(record, folder, "" if is_clean else claimed.directory, recorder.problem, tuple(left))
 
 
 def _ending(outcome: Outcome, record: StormRecord) -> tuple[Ended, str]:

@@ -12,7 +12,7 @@ from ckptstorm.cluster.comm import Cluster
 from ckptstorm.engines import ENGINES, thread_of
 from ckptstorm.engines.contract import Preparer, Setup
 from ckptstorm.engines.slow import Planted, SlowEngine, errno_number
-from ckptstorm.filesystems import adapter_of
+from ckptstorm.filesystems import adapter_class, adapter_of
 from ckptstorm.filesystems.contract import Adapter
 from ckptstorm.filesystems.mount import mount_of
 from ckptstorm.job import Fault, Job, verify_share
@@ -22,13 +22,15 @@ from ckptstorm.model.parallel import World
 from ckptstorm.payload import Payload
 from ckptstorm.plan import facts_of, plan
 from ckptstorm.program import ROOT, STEP, Kind, Path, Program, op, open_length, table
+from ckptstorm.restore_source import restore_source
 from ckptstorm.scene import pointer_of, reader_of
 from ckptstorm.steps import RankPlan
-from ckptstorm.storm.lowered import LoweredRun, lowered
+from ckptstorm.storm.lowered import Lowered, LoweredRun, lowered
 from ckptstorm.storm.meeting import Meeting
 from ckptstorm.storm.orders import Orders
 from ckptstorm.storm.phase import Groups
 from ckptstorm.storm.staging import Area, StagedEngine, staged_bytes
+from ckptstorm.storm.tested import located, made_directories
 
 #: Engines that can delete files themselves; for the others plain system calls do it.
 _DELETERS = ("native", "posix", "null")
@@ -41,8 +43,10 @@ class Crew:
         cluster, orders: the world and what is to be done.
         plan: this rank's plan.
         save, restore, clean_up, drain: its lowered steps, of any round.
-        file_system: the adapter of this node's mount.
-        root_fd: the directory under test, open.
+        own_index, source_index: which of the directories under test this rank writes into, and restores from.
+        directory: its own, absolute; file_system: the adapter of this node's mount of it.
+        is_reader: whether it looks after that directory for all ranks of its node that share it.
+        root_fd: its own directory, open.
         area: staging memory of asynchronous saves; None when the job asks for none.
     """
 
@@ -56,17 +60,50 @@ class Crew:
             self.plan = replace(self.plan, restore=reader.restore(orders.reading.sources[cluster.rank]))
         self._meeting = Meeting(cluster, job, self.world, self.plan)
         facts = facts_of(job, orders.block_size_bytes)
-        self.save = lowered(self.plan.save, facts, job.io)
-        self.restore = lowered(self.plan.restore, facts, job.io)
+        self._find_own_directory()
+        self.save = self.located(lowered(self.plan.save, facts, job.io), self.own_index)
+        self.restore = self.located(lowered(self.plan.restore, facts, job.io), self.source_index)
         self.clean_up = (LoweredRun((_unlink_program(self.plan),), "data"),)
-        self.file_system: Adapter = adapter_of(mount_of(orders.directory))
-        self.drain = (LoweredRun((_drain_program(),), "data"),) if cluster.place.local_index == 0 else ()
+        self.drain = (LoweredRun((_drain_program(),), "data"),) if self.is_reader else ()
         staging = int(job.storm.staging)
         self.area = Area(staging, staged_bytes(self.save)) if staging else None
         self._setup = Setup(
             root_fd, verify_share(job), job.storm.on_error, job.io.mode, job.io.direct, job.io.queue_depth,
             hints=tuple(sorted(job.io.hints.items())),
         )  # fmt: skip
+
+    def _find_own_directory(self) -> None:
+        """Which of the directories under test is this rank's, and who of the node looks after it."""
+        rank, nodes = self.cluster.rank, self.cluster.node_of_rank.tolist()
+        self._index_of_rank = [self.orders.own_index(other, node) for other, node in enumerate(nodes)]
+        self.own_index = self._index_of_rank[rank]
+        reading = self.orders.reading
+        source = restore_source(self.job, self.world, rank) if reading is None else rank
+        self.source_index = self._index_of_rank[source % len(nodes)]
+        self.directory = self.orders.tested[self.own_index].directory
+        self.file_system: Adapter = adapter_of(mount_of(self.directory))
+        pairs = list(zip(nodes, self._index_of_rank, strict=True))
+        self.is_reader = pairs.index((nodes[rank], self.own_index)) == rank
+        #: The first of all ranks in its directory makes and removes what nobody else does.
+        self.is_first_there = self._index_of_rank.index(self.own_index) == rank
+
+    def located(self, stages: tuple[Lowered, ...], plain: int) -> tuple[Lowered, ...]:
+        """The paths of any rank's programs, as this rank must name them; `plain` as in `tested.located`."""
+        directories = tuple(one.directory for one in self.orders.tested)
+        return located(stages, directories, self.own_index, lambda writer: self._index_of_rank[writer], plain)
+
+    @property
+    def proves_residency(self) -> bool:
+        """Whether an empty page cache proves a cold read, in every directory under test."""
+        return all(adapter_class(one.mount).proves_residency for one in self.orders.tested)
+
+    def make_parents(self, step: str) -> None:
+        """Directories that this rank's files go into, where the framework makes them in the first one only."""
+        if self.own_index == 0:
+            return
+        own = made_directories(self.save)
+        for parent in {"", *(os.path.dirname(name) for name in self.plan.created)} - own:
+            os.makedirs(os.path.join(self.directory, step, parent), exist_ok=True)
 
     @property
     def job(self) -> Job:

@@ -222,6 +222,14 @@ def running_storm(directory: str) -> str:
     return ""
 
 
+def nearest_directory(directory: str) -> str:
+    """The directory, or the nearest one above it that exists."""
+    path = os.path.abspath(directory)
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def step_names(round_count: int, is_overwriting: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact of the layout
     """The step directory of each round, in order."""
     return tuple(f"step-{0 if is_overwriting else index}" for index in range(round_count))

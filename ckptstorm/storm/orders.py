@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ckptstorm.filesystems.mount import Mount
 from ckptstorm.job import Job, to_builtins
 from ckptstorm.jobfile import from_builtins
+from ckptstorm.storm.tested import Spread, Tested, index_of
 
 #: What of a storm is run: all of it, or one half.
 Half = Literal["both", "save", "restore", "recover"]
@@ -55,6 +56,7 @@ class Orders:
         half, reading: what of the storm is run here, and for a restore on its own, of what.
         started: of a recovery: the last round whose save was begun; lost_ns: when the loss was noticed, on rank 0's
             clock, 0 when nobody knows.
+        more: further directories under test; spread: how ranks are dealt to all of them.
     """
 
     storm_id: str
@@ -71,19 +73,32 @@ class Orders:
     reading: Reading | None = None
     started: int = 0
     lost_ns: int = 0
+    more: tuple[Tested, ...] = ()
+    spread: Spread = "rank"
+
+    @property
+    def tested(self) -> tuple[Tested, ...]:
+        """All directories under test, in the order of the command line."""
+        return (Tested(self.directory, self.mount), *self.more)
+
+    def own_index(self, rank: int, node: int) -> int:
+        """Which of them a rank writes into."""
+        return index_of(rank, node, 1 + len(self.more), self.spread)
 
     def to_message(self) -> dict[str, Any]:
         """JSON-ready; `from_message` is the way back."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         reading = asdict(self.reading) if self.reading is not None else None
-        return fields | {"job": to_builtins(self.job), "mount": asdict(self.mount), "reading": reading}
+        mounts = {"mount": asdict(self.mount), "more": [asdict(one) for one in self.more]}
+        return fields | {"job": to_builtins(self.job), "reading": reading} | mounts
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Orders:
         """What `to_message` made."""
         reading = Reading.from_message(message["reading"]) if message["reading"] is not None else None
         job, mount = from_builtins(message["job"], "orders"), Mount(**message["mount"])
-        return cls(**message | {"job": job, "mount": mount, "reading": reading})
+        more = tuple(Tested(one["directory"], Mount(**one["mount"])) for one in message["more"])
+        return cls(**message | {"job": job, "mount": mount, "reading": reading, "more": more})
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def placement(crew: Crew, step: str) -> dict[str, Any]:
 
 def _own(crew: Crew, step: str) -> dict[str, Any]:
     """This rank's files: name, size, targets, and how they are cut."""
-    folder = os.path.join(crew.orders.directory, step)
+    folder = os.path.join(crew.directory, step)
     there = [name for name in crew.plan.created if os.path.exists(os.path.join(folder, name))]
     most = max(1, FILES_MOST // crew.cluster.rank_count)
     chosen = there[:: -(-len(there) // most)] if there else []

@@ -34,6 +34,7 @@ from ckptstorm.storm.phase import PhaseRun, Seen, Stage, prepared_stages
 from ckptstorm.storm.placing import main_targets, placement
 from ckptstorm.storm.recovery import Recovery, first_problem, problem_of
 from ckptstorm.storm.sights import Sights
+from ckptstorm.storm.tested import made_directories
 from ckptstorm.storm.watch import Watch
 
 
@@ -179,6 +180,8 @@ class Rounds:
 
     def _phase(self, phase: Phase, number: int, steps: tuple[Lowered, ...], step: str) -> Outcome:
         crew = self._crew
+        if phase == Phase.SAVE:
+            crew.make_parents(step)
         stages = prepared_stages(steps, crew.engine(phase, number), crew.payload(number), step, crew.thread)
         self._watch.is_sync_due = phase in SAVES and self._claims_durable
         own = replace(self._pacer.own(phase, number), hear=self._beside.hearing(phase))
@@ -210,7 +213,7 @@ class Rounds:
             self._tell_targets(number, main_targets(crew, step))
         self._cannot("drop_cache", settle.drop_written(crew, step))
         self._cluster.barrier()
-        self._resident_share = settle.resident_share(crew, step) if crew.file_system.proves_residency else -1.0
+        self._resident_share = settle.resident_share(crew, step) if crew.proves_residency else -1.0
         seen = replace(seen, observed=replace(seen.observed, done_ns=monotonic_ns()), barrier_to_barrier_ns=0)
         self._keep(seen, counted)
         return self._agree(seen)
@@ -220,8 +223,8 @@ class Rounds:
     ) -> None:
         record = collect(self._cluster, seen, self._costs.barrier_ns, self._crew.rank_count(seen.observed.phase))
         if record is not None and self._keeper is not None:
-            seen_when = not_looked_at() if visibility is None else visibility
-            found = replace(record, traffic=counted.traffic, due_bytes=counted.due_bytes, visibility=seen_when)
+            found = replace(record, traffic=counted.traffic, due_bytes=counted.due_bytes, shares=counted.shares)
+            found = replace(found, visibility=not_looked_at() if visibility is None else visibility)
             self._keeper.take(replace(found, resident_share=resident_share))
             self._cannot("counters", counted.reason)
 
@@ -230,7 +233,7 @@ class Rounds:
         run = PhaseRun(self._cluster, self._watch, self._costs.broadcast_ns, self._crew.groups(phase))
         self._counting.begin()
         seen = run.run(phase, number, stages, own)
-        return seen, self._counting.end(phase, seen.observed.announced_release_ns)
+        return seen, self._counting.end(seen)
 
     def _cannot(self, ability: str, reason: str) -> None:
         if reason and self._keeper is not None:
@@ -264,10 +267,11 @@ class Rounds:
             self._watch.resume()
         seen, counted = self._run(phase, number, stages)
         with contextlib.suppress(OSError):  # what cannot be removed still stands there, and is told at the end
-            removal.remove_directories(root_fd, step, created)
+            own = (f"{made}/" for made in made_directories(self._crew.save) if made)
+            removal.remove_directories(root_fd, step, (*created, *own))
         self._cluster.barrier()
         with contextlib.suppress(OSError):
-            if self._cluster.rank == 0:
+            if self._crew.is_first_there:
                 removal.remove_step(root_fd, step)
         self._cluster.barrier()
         self._keep(seen, counted)

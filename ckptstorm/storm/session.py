@@ -162,19 +162,22 @@ _MOUNT_ALIKE = "mount the same file system in the same way on every node, or lea
 
 def _odd_mount(cluster: Cluster, orders: Orders) -> str:
     """How this node's mount of the directory differs from rank 0's; one rank a node looks."""
-    if cluster.place.local_index:
+    if cluster.place.local_index >= len(orders.tested):  # the first ranks of a node look at all of them
         return ""
-    return differs(orders.mount, mount_of(orders.directory))
+    looked_at = orders.tested[cluster.place.local_index :: max(cluster.place.local_count, 1)]
+    found = (differs(one.mount, mount_of(one.directory)) for one in looked_at)
+    return next((difference for difference in found if difference), "")
 
 
 def _open_everywhere(cluster: Cluster, orders: Orders) -> int:
     """The directory, open on this rank; -1 when some rank cannot see it (rank 0 raises then)."""
     problem, root_fd = "", -1
+    own = orders.tested[orders.own_index(cluster.rank, cluster.place.node_index)]
     try:
-        root_fd = ground.open_root(orders.directory, orders.reading.mark if orders.reading else orders.storm_id)
+        root_fd = ground.open_root(own.directory, orders.reading.mark if orders.reading else orders.storm_id)
         difference = _odd_mount(cluster, orders)
         if difference:
-            raise PlaceError(f"{orders.directory}: {cluster.place.host} is the odd node: {difference}", _MOUNT_ALIKE)
+            raise PlaceError(f"{own.directory}: {cluster.place.host} is the odd node: {difference}", _MOUNT_ALIKE)
     except PlaceError as error:
         problem = "\n".join(error.lines())
     problems = [text for text in cluster.texts_on_rank_0(problem) if text]

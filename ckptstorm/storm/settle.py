@@ -59,12 +59,12 @@ def drop_files(crew: Crew, locations: Iterable[str]) -> str:
     Returns:
         Why that could not be done; "" when it was.
     """
-    paths = [os.path.join(crew.orders.directory, location) for location in locations]
+    paths = [os.path.join(crew.directory, location) for location in locations]
     try:
         for path in paths:
             crew.file_system.drop_cache(path)
-        if crew.cluster.place.local_index == 0:
-            crew.file_system.drop_cache(crew.orders.directory)
+        if crew.is_reader:
+            crew.file_system.drop_cache(crew.directory)
     except CannotError as error:
         for path in paths:
             drop_pages(path)

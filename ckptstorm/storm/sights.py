@@ -179,6 +179,7 @@ def _open_at(directory_fd: int, location: str, flags: int) -> int:
 def _target(crew: Crew) -> _Target | None:
     """What rank 0 renames or writes last in its commit; None for a layout that commits nothing of its own."""
     steps = lowered(plan(crew.job, crew.world, 0).save, facts_of(crew.job, crew.orders.block_size_bytes), crew.job.io)
+    steps = crew.located(steps, crew.own_index)
     commits = [stage for stage in steps if isinstance(stage, LoweredRun) and stage.part == "commit"]
     for stage in reversed(commits):
         for program in reversed(stage.programs):

@@ -11,8 +11,9 @@ from ckptstorm.job import Job
 from ckptstorm.model.parallel import World
 from ckptstorm.plan import facts_of
 from ckptstorm.storm import probes
-from ckptstorm.storm.check import Preflight, check, checkpoints_at_once, memory_bytes, nearest_directory
+from ckptstorm.storm.check import Preflight, check, checkpoints_at_once, memory_bytes
 from ckptstorm.storm.findings import Finding, of_all_nodes
+from ckptstorm.storm.ground import nearest_directory
 from ckptstorm.storm.probes import Question
 from ckptstorm.storm.session import tell
 from ckptstorm.units import bytes_text, count_text, rate_text, time_text

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,16 +23,19 @@ from ckptstorm.storm.check import check as check_all
 from ckptstorm.storm.lost_storm import has_planted_end
 from ckptstorm.storm.orders import Half
 from ckptstorm.storm.parent import Ended, run_world
+from ckptstorm.storm.tested import check_more
 from ckptstorm.verbs import options
 
 if TYPE_CHECKING:
     from ckptstorm.cluster.comm import Cluster
+    from ckptstorm.storm.conduct import Conducted
 
 
 @click.command()
 @options.JOB
 @options.RANKS
-@options.DIR
+@options.DIRS
+@options.SPREAD
 @options.RESULTS
 @click.option("--keep-files", is_flag=True, help="Leave the last checkpoints; `ckptstorm clean` removes them.")
 @click.option("--only", type=click.Choice(["save", "restore"]), help="One half; the other one is another job's.")
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: Any) -> int:
     """Run a storm: a job file, or the name of one that comes with ckptstorm (`list jobs`)."""
     job, text = read_job(job_name, asked["overrides"])
-    half, directory = _half(asked["only"], asked["saved_in"], asked["directory"])
+    half, directory, more = _half(asked["only"], asked["saved_in"], asked["directories"])
     if asked["as_html"]:
         page.require()
     if cluster is None:
@@ -57,6 +61,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         planned = halves.as_own(part.job) if part.saved else job
         preflight = halves.preflight_of(check_all(planned, World(ranks, ranks), directory, asked["results"]), half)
         preflight.raise_if_stopped()
+        check_more(job, World(ranks, ranks), preflight.totals, (directory, *more), asked["spread"])
         return _start(job, ranks, directory, asked, preflight.block_size_bytes)
     launched.check_world(cluster.rank_count, ranks, os.environ)
     from ckptstorm.record import stormjson
@@ -67,6 +72,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
 
     command = shlex.join(["ckptstorm", *sys.argv[1:]])
     request = Request(job, text, directory, asked["results"], asked["keep_files"], command, asked["metrics"], half)
+    request = replace(request, more=more, spread=asked["spread"])
     conducted = conduct(cluster, request)
     if asked["as_json"]:
         click.echo(json.dumps(stormjson.to_json(conducted.record)))
@@ -74,11 +80,7 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
         terminal.show_record(conducted.record)
         if conducted.folder is not None:
             click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
-    if conducted.left_behind and half == "save" and not conducted.problem:
-        again = f"ckptstorm run {shlex.quote(job_name)} --only restore --from {shlex.quote(conducted.left_behind)}"
-        click.echo(f"Checkpoints are left: restore them, best on other nodes, with  {again}", err=True)
-    elif conducted.left_behind:
-        click.echo(f"Files left: remove them with  ckptstorm clean {shlex.quote(conducted.left_behind)}", err=True)
+    _say_what_is_left(conducted, job_name, half)
     if conducted.problem:
         click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)
         return EXIT_REFUSED
@@ -106,15 +108,29 @@ def _lost_ns(job: Job, ended: Ended) -> int:
     return max(1, ended.lost_ns - (int(job.storm.timeout) if is_stopped else 0))
 
 
-def _half(only: str | None, saved_in: str | None, directory: str) -> tuple[Half, str]:
-    """What of the storm is run, and the directory under test."""
+def _say_what_is_left(conducted: Conducted, job_name: str, half: Half) -> None:
+    """The way on from files that stay: to the restore, or to the clean-up."""
+    if conducted.left_behind and half == "save" and not conducted.problem:
+        again = f"ckptstorm run {shlex.quote(job_name)} --only restore --from {shlex.quote(conducted.left_behind)}"
+        click.echo(f"Checkpoints are left: restore them, best on other nodes, with  {again}", err=True)
+        return
+    for directory in (conducted.left_behind, *conducted.more_left):
+        if directory:
+            click.echo(f"Files left: remove them with  ckptstorm clean {shlex.quote(directory)}", err=True)
+
+
+def _half(only: str | None, saved_in: str | None, named: tuple[str, ...]) -> tuple[Half, str, tuple[str, ...]]:
+    """What of the storm is run, the directory under test, and further ones."""
+    directory, more = named[0], named[1:]
+    if only and more:
+        raise PlaceError("--only means something with one --dir alone", "run both halves, or name one directory")
     if only == "restore":
         if not saved_in:
             raise PlaceError("--only restore: of what?", "--from DIR: the --dir of the save")
-        return "restore", saved_in
+        return "restore", saved_in, ()
     if saved_in:
         raise PlaceError("--from means something with --only restore alone", "name the directory under test with --dir")
-    return ("save" if only == "save" else "both"), directory
+    return ("save" if only == "save" else "both"), directory, more
 
 
 def after(ended: Ended, directory: str, *, as_json: bool) -> int:
