@@ -78,7 +78,7 @@ def _headline(comparison: Comparison, phase: Phase) -> Change | None:
 def _drift(changes: list[Change], same_within: float) -> Drift:
     first = changes[0]
     values = np.array([first.before, *(each.after for each in changes)], dtype=np.float64)
-    total = resampling.drift(values)
+    total = resampling.drift(values) if values.min() > 0 else 0.0
     made = (first.phase, first.name, first.unit, tuple(values.tolist()), total)
     false_alarm = FALSE_ALARM / len(PHASES)
     if values.min() <= 0 or resampling.least_trend_chance(len(values)) > false_alarm:

@@ -90,11 +90,15 @@ def least_trend_chance(count: int) -> float:
 
 
 def drift(values: Floats) -> float:
-    """The relative change from the first to the last value along the median of all slopes (Theil and Sen's line)."""
+    """The relative change from the first to the last value along the median of all slopes (Theil and Sen's line).
+
+    Args:
+        values: all above 0. Where the line itself begins at or below 0, the first value is what it is relative to.
+    """
     slopes = [(values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2)]
     slope = float(np.median(slopes))
     start = float(np.median(values - slope * np.arange(len(values))))
-    return slope * (len(values) - 1) / start if start > 0 else math.inf
+    return slope * (len(values) - 1) / (start if start > 0 else float(values[0]))
 
 
 def _ups(values: tuple[float, ...]) -> int:

@@ -1,7 +1,7 @@
 """Rank 0's numbers of a running storm in a file of OpenMetrics text, for node_exporter's textfile collector.
 
-What is timed must not wait for it: the text is made on the main thread, which only watches while others move bytes, at
-most once in five seconds; a thread of its own writes it, under another name first, so that no reader meets half a file.
+What is timed must not wait for it: the text is made on the main thread, which only watches while others move bytes, and
+seldom; a thread of its own writes it, under another name first, so that no reader meets half a file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.record.summary import PhaseSummary, phase_summary
 from ckptstorm.storm.watch import LookOut
 
-#: A file is written this often while a phase lasts; and after each phase.
-_INTERVAL_NS = 5 * NS_PER_S
+#: A file is written so long after a phase began (shorter ones are told when they are over), and then this often.
+_FIRST_NS, _INTERVAL_NS = NS_PER_S, 5 * NS_PER_S
 #: How long the last writing may take before the storm ends without it.
 _PATIENCE_S = 10
 _HINT = "name a new file on a local disk, such as /var/lib/node_exporter/storm.prom"
@@ -64,7 +64,8 @@ class LiveMetrics:
         now_ns = monotonic_ns()
         idle_ns = self._ages.look(lines, "ops_done", now_ns)
         if self._now != (phase, round_number):
-            self._now, self._began_ns, self._said_ns = (phase, round_number), now_ns, now_ns
+            self._now, self._began_ns = (phase, round_number), now_ns
+            self._said_ns = now_ns + _FIRST_NS - _INTERVAL_NS
         if now_ns - self._said_ns >= _INTERVAL_NS:
             self._said_ns = now_ns
             stuck_ns = int(idle_ns[lines["state"] == State.RUNNING].max(initial=0))

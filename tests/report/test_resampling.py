@@ -64,6 +64,11 @@ def test_a_trend_is_told_from_disorder():
     assert resampling.trend_chance(np.array(shuffled)) > 0.05
 
 
+def test_a_steep_rise_has_a_finite_drift():
+    """The line through it begins below nothing: the first value is the measure then."""
+    assert resampling.drift(np.array([1.0, 100.0, 10_000.0])) == pytest.approx(9_999.0, rel=0.5)
+
+
 def test_few_values_are_counted_exactly():
     """Four in perfect order come up in 2 of 24 orders; equal ones are in none."""
     assert resampling.trend_chance(np.array([1.0, 2, 3, 4])) == pytest.approx(2 / math.factorial(4))

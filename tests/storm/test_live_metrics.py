@@ -28,6 +28,7 @@ def _made(tmp_path) -> LiveMetrics:
 
 def test_it_tells_of_the_phase_under_way_and_of_the_last(tmp_path, monkeypatch):
     """Bytes moved and ranks done by now; then how long a finished phase took; at last that it is over."""
+    monkeypatch.setattr(live_metrics, "_FIRST_NS", 0)
     monkeypatch.setattr(live_metrics, "_INTERVAL_NS", 0)
     metrics = _made(tmp_path)
     assert _values(tmp_path / "storm.prom") == {"storm_running": 1.0, "storm_ranks": 4.0}
