@@ -64,7 +64,7 @@ def _axis(sweep: str) -> _Axis:
     text, equals, listed = sweep.partition("=")
     keys = [key.strip() for key in text.split("+")]
     values = [tuple(part.strip() for part in _split(value, "+" * (len(keys) > 1))) for value in _split(listed, ",")]
-    is_plain = all(key == "ranks" or re.fullmatch(r"[a-z_]+\.[a-z_0-9]+", key) for key in keys)
+    is_plain = all(key == "ranks" or re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+){1,2}", key) for key in keys)
     if not equals or not is_plain or not all(len(value) == len(keys) and all(value) for value in values):
         raise JobError(
             f"--sweep {sweep}: not a sweep",

@@ -22,6 +22,8 @@ from ckptstorm.units import count_text, rate_text, time_text
 #: A sweep's folder holds a folder a storm, which holds its result: so deep, and no deeper, is looked.
 _DEPTH = 2
 _FOLDERS_MAX = 10_000
+#: A storm that somebody or something ended has no place in a law of growth.
+_CUT_OFF = ("interrupted", "lost_rank")
 #: Keys of a job that do not make it another question.
 _NO_QUESTION = ("slo.",)
 _LAW = (
@@ -83,7 +85,7 @@ class Scaling:
 
     Attributes:
         rows: by what varies, then by ranks.
-        skipped: folders that could not be read, or hold what a lost storm left, with the reason.
+        skipped: folders that could not be read, or whose storm was cut off, with the reason.
     """
 
     rows: tuple[Row, ...]
@@ -134,9 +136,14 @@ def scaling(folder: str) -> Scaling:
             skipped.append((str(path), "the storm did not come to its end"))
             continue
         try:
-            found.append((path, files.load(path)))
+            record = files.load(path)
         except PlaceError as error:
             skipped.append((str(path), str(error)))
+            continue
+        if record.ended in _CUT_OFF:
+            skipped.append((str(path), record.ended_because or record.ended))
+        else:
+            found.append((path, record))
     if not found and not skipped:
         raise PlaceError(f"{folder} holds no result folder", "a result folder holds job.toml, storm.json and storm.h5")
     varied = _varied([record for _, record in found])

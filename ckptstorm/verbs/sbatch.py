@@ -58,7 +58,15 @@ def sbatch(job_name: str, site_name: str, **asked: Any) -> int:
     jobs = submit.submit(script, text)
     for job in jobs:
         click.echo(job)
-    return _wait(script, jobs) if asked["waits"] else EXIT_MET
+    if not asked["waits"]:
+        return EXIT_MET
+    try:
+        return _wait(script, jobs)
+    except KeyboardInterrupt:
+        click.echo(
+            f"ckptstorm: no longer waiting; the job goes on: scancel {' '.join(jobs)} ends it in order", err=True
+        )
+        raise
 
 
 def _shape(asked: dict[str, Any]) -> Literal["storm", "sweep", "split"]:

@@ -176,3 +176,8 @@ def test_the_estimate_grows_with_the_work_and_says_how_it_came_about():
     assert "3 rounds of 1.40 GiB" in long.sentence
     assert "as the site says" in long.sentence
     assert script_of(Asked("laptop", 8), decode(FULL, "s")).limit.minutes == 90
+    loads = script_of(Asked("random-4k", 8), decode(PLAIN, "s")).limit
+    assert "62 s of loads a round" in loads.sentence
+    assert loads.minutes > quick.minutes
+    asked = Asked("laptop", 16, ("storm.rounds=4096", "storm.duration=10min"))
+    assert 20 <= script_of(asked, decode(PLAIN, "s")).limit.minutes < 60
