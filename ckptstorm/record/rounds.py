@@ -105,3 +105,9 @@ def trend_of(rounds: tuple[PhaseSummary, ...]) -> Trend | None:
     """Of the time of the finished rounds."""
     finished = [summary for summary in rounds if summary.is_finished]
     return trend([summary.round for summary in finished], [summary.seconds for summary in finished])
+
+
+def ops_per_s(summary: PhaseSummary) -> float:
+    """All ops of all ranks ÷ T: what a load comes to whose time is fixed."""
+    count = summary.data_op_count + summary.metadata_op_count + summary.sync_count
+    return count / summary.seconds if summary.seconds > 0 else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure import latency
 from ckptstorm.measure.rows import Phase
@@ -9,7 +11,7 @@ from ckptstorm.pacing import Rounds
 from ckptstorm.program import Kind
 from ckptstorm.record import settings
 from ckptstorm.record.latencies import percentiles
-from ckptstorm.record.rounds import RoundsSummary, spread_of, trend_of
+from ckptstorm.record.rounds import Spread, ops_per_s, spread_of, trend_of
 from ckptstorm.record.staged import Staged
 from ckptstorm.record.trend import Trend
 from ckptstorm.record.words import counted, percent
@@ -28,10 +30,15 @@ def over_rounds(known: Known) -> Section:
         rounds = known.over_rounds(phase)
         if rounds is None:
             continue
-        facts += _sure_facts(phase.word, rounds, asked_within(known))
+        facts += _sure_facts(phase.word, rounds.seconds, rounds.round_count, asked_within(known), _seconds)
         found = trend_of(known.rounds(phase))
         if found is not None:
             facts.append(Fact("", f"over rounds: {_trend_words(found)}", "doubt" if found.low > 0 else "plain"))
+    for name in known.stages():
+        finished = [one for one in known.rounds(Phase.LOAD, name) if one.is_finished]
+        if finished:
+            rates = spread_of(finished, ops_per_s)
+            facts += _sure_facts(name, rates, len(finished), asked_within(known), _rate)
     return Section("Over rounds", tuple(facts))
 
 
@@ -43,15 +50,15 @@ def asked_within(known: Known) -> float:
         return 0.0
 
 
-def _sure_facts(name: str, rounds: RoundsSummary, asked: float) -> list[Block]:
-    within, interval = rounds.seconds.within, rounds.seconds.interval
-    number = counted(rounds.round_count, "round")
+def _sure_facts(name: str, spread: Spread, round_count: int, asked: float, text: Callable[[float], str]) -> list[Block]:
+    within, interval = spread.within, spread.interval
+    number = counted(round_count, "round")
     if within is None or interval is None:
         words = f"how sure the median of {number} is cannot be told with fewer than 6"
         return [Fact(name, words, "doubt")] if asked else []
     known = (
         f"the median is known to ± {percent(within)} after {number} "
-        f"({percent(interval.confidence)} interval {_seconds(interval.low)} to {_seconds(interval.high)})"
+        f"({percent(interval.confidence)} interval {text(interval.low)} to {text(interval.high)})"
     )
     tone: Tone = "plain"
     if asked:
@@ -149,6 +156,10 @@ def deletion(known: Known) -> Section:
         Fact("unlink", f"p50 {time_text(found.p50)}, p99 {time_text(found.p99)}, max {time_text(found.max)}"),
     )
     return Section(f"Deletion of older checkpoints (keep = {keep})", facts)
+
+
+def _rate(per_s: float) -> str:
+    return f"{count_text(per_s)} ops/s"
 
 
 def _seconds(seconds: float) -> str:

@@ -32,9 +32,9 @@ class Known:
     limits: tuple[Limit, ...]
     is_instrument: bool
 
-    def rounds(self, phase: Phase) -> tuple[PhaseSummary, ...]:
-        """The measured rounds of a phase."""
-        return measured(self.summaries, phase)
+    def rounds(self, phase: Phase, name: str = "") -> tuple[PhaseSummary, ...]:
+        """The measured rounds of a phase (of a load's, those of its name)."""
+        return measured(self.summaries, phase, name)
 
     def over_rounds(self, phase: Phase, name: str = "") -> RoundsSummary | None:
         """They taken together (of a load's phase, those of its name); None when there is none."""

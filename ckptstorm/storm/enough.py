@@ -12,11 +12,8 @@ from ckptstorm.job import StormTable
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record.confidence import median_interval
 from ckptstorm.record.record import PhaseRecord, StormRecord
-from ckptstorm.record.rounds import median_of
+from ckptstorm.record.rounds import median_of, ops_per_s
 from ckptstorm.record.summary import phase_summary
-
-#: The phases whose medians must be sure.
-_JUDGED = (Phase.SAVE, Phase.RESTORE)
 
 
 class Enough:
@@ -24,7 +21,7 @@ class Enough:
 
     def __init__(self, storm: StormTable, cluster: Cluster) -> None:
         self._storm, self._cluster = storm, cluster
-        self._seconds: dict[Phase, list[float]] = {}
+        self._values: dict[str, list[float]] = {}
         self._began_ns = 0
 
     def begin(self, number: int) -> None:
@@ -51,7 +48,7 @@ class Enough:
 
     def _is_sure(self) -> bool:
         within = self._storm.rounds.within
-        intervals = [(median_of(values), median_interval(values)) for values in self._seconds.values()]
+        intervals = [(median_of(values), median_interval(values)) for values in self._values.values()]
         return bool(within and intervals) and all(
             interval is not None and interval.within(median) <= within for median, interval in intervals
         )
@@ -59,8 +56,12 @@ class Enough:
     def _note(self, record: StormRecord, number: int) -> None:
         for phase in _of_round(record, number):
             summary = phase_summary(phase, record)
-            if phase.phase in _JUDGED and summary.is_finished:
-                self._seconds.setdefault(phase.phase, []).append(summary.seconds)
+            if not summary.is_finished:
+                continue
+            if phase.phase in (Phase.SAVE, Phase.RESTORE):
+                self._values.setdefault(phase.word, []).append(summary.seconds)
+            elif phase.load is not None and phase.load.beside is None:  # its time may be what the job says
+                self._values.setdefault(phase.word, []).append(ops_per_s(summary))
 
 
 def _of_round(record: StormRecord, number: int) -> list[PhaseRecord]:

@@ -79,3 +79,16 @@ def test_an_asynchronous_save_blocks_for_the_copy_and_drains_behind(storm, place
     out = ckptstorm("report", str(folder)).out
     assert "blocked 2 GPUs for" in out
     assert "behind the training" in " ".join(out.split())
+
+
+def test_loads_alone_go_on_until_their_rate_is_sure(storm, place, ckptstorm):
+    """A job without a model is judged by the rate of its loads: their time is what the job says."""
+    job = (
+        '[io]\nengine = "native"\n[storm]\nrounds = "until 99%"\nallow = ["tmpfs", "warm"]\n'
+        '[[load]]\nkind = "metadata"\nmix = { stat = 1 }\nitems = 20\nduration = "100ms"\n'
+    )
+    ended = storm(job=job)
+    assert ended.code in (0, 1), ended.said
+    assert 6 <= len(_rounds(ended.data, "metadata")) <= 50
+    (folder,) = (place / "results").iterdir()
+    assert "ops/s); ± 99 % was asked: reached" in " ".join(ckptstorm("report", str(folder)).out.split())
