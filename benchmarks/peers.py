@@ -22,7 +22,8 @@ class Case:
         block_bytes, total_bytes: of each op and of all; `file_bytes` is how large the file is.
         mode, queue_depth, is_direct: as in `[io]` of a job.
         with_fsync: an fsync ends the writes, inside the time.
-        ranks: processes side by side.
+        ranks: processes side by side; each has a file of its own.
+        seconds: how long it goes on, 0.5 s of ramp before not counted; 0: until total_bytes have moved.
         peers: what to compare with, when it is found on PATH.
     """
 
@@ -38,6 +39,7 @@ class Case:
     with_fsync: bool = False
     ranks: int = 1
     file_count: int = 100_000
+    seconds: float = 0.0
 
     @property
     def is_random(self) -> bool:
@@ -74,8 +76,11 @@ def _run(command: list[str], ranks: int = 1) -> str:
 
 def _fio(case: Case, directory: str, engine: str) -> float:
     """scramble_buffers=0: both sides write the same bytes again and again, and pay for no new ones."""
+    files = [f"--directory={directory}", f"--numjobs={case.ranks}", "--group_reporting"]
+    span = [f"--runtime={case.seconds * 1000:.0f}ms", "--time_based", "--ramp_time=500ms"]
     command = [
-        "fio", "--name=f", f"--filename={directory}/f", f"--rw={case.verb}", f"--bs={case.block_bytes}",
+        "fio", "--name=f", f"--rw={case.verb}", f"--bs={case.block_bytes}",
+        *(files if case.ranks > 1 else [f"--filename={directory}/f"]), *(span if case.seconds else []),
         f"--size={case.file_bytes}", f"--io_size={case.total_bytes}", f"--ioengine={engine}",
         f"--iodepth={case.queue_depth}", f"--direct={int(case.is_direct)}", "--norandommap=1", "--overwrite=1",
         "--scramble_buffers=0", "--invalidate=0", f"--end_fsync={int(case.with_fsync)}", "--output-format=json",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ckptstorm.measure.folding import FoldTimes
 from ckptstorm.measure.histogram import BUCKET_COUNT, bucket_index
 from ckptstorm.program import Ops
-from ckptstorm.sinks import Sink
 
 Int64s = NDArray[np.int64]
 
@@ -52,13 +51,14 @@ class ActionTable:
 class FoldActions:
     """A sink that adds ops up to actions, and hands every op on.
 
+    Where every op is an action of its own, and what an op does tells which, the inner sink's histograms say it all.
+
     Attributes:
-        table: what was achieved.
         control: the inner sink's.
     """
 
     def __init__(
-        self, inner: Sink, ops: Ops, action_of: NDArray[np.uint8], leads: NDArray[np.bool_], action_count: int
+        self, inner: FoldTimes, ops: Ops, action_of: NDArray[np.uint8], leads: NDArray[np.bool_], action_count: int
     ) -> None:
         """Fold a ring of ops.
 
@@ -71,7 +71,8 @@ class FoldActions:
         """
         assert len(ops) == len(action_of) == len(leads) and (len(leads) == 0 or leads[0])
         self.control = inner.control
-        self.table = ActionTable.blank(action_count)
+        self._table = ActionTable.blank(action_count)
+        self._action_of_kind = _plain(ops, action_of, leads)
         self._inner, self._ops, self._action_of, self._leads = inner, ops, action_of, leads
         self._open_ns = self._open_bytes = 0
         self._open_is_fine = True
@@ -79,10 +80,23 @@ class FoldActions:
     def store(self, first: int, start_ns: Int64s, end_ns: Int64s, result: Int64s) -> None:
         """See `sinks.Sink.store`."""
         self._inner.store(first, start_ns, end_ns, result)
-        if not len(start_ns):
+        if not len(start_ns) or self._action_of_kind:
             return
         rows = (first + np.arange(len(start_ns))) % len(self._leads)
         self._fold(rows, end_ns - start_ns, result)
+
+    @property
+    def table(self) -> ActionTable:
+        """What was achieved."""
+        if not self._action_of_kind:
+            return self._table
+        found, latency = ActionTable.blank(len(self._table.bytes)), self._inner.latency()
+        for row, (key, moved) in enumerate(zip(latency.keys, self._inner.moved_bytes().tolist(), strict=True)):
+            action = self._action_of_kind[int(key.kind)]
+            found.counts[action] += latency.counts[row]
+            found.max_ns[action] = max(int(found.max_ns[action]), int(latency.max_ns[row]))
+            found.bytes[action] += moved
+        return found
 
     def leads_at(self, first: int, count: int) -> NDArray[np.bool_]:
         """Which of the ops `first`, `first + 1` … (counted over all laps) begin an action."""
@@ -110,7 +124,7 @@ class FoldActions:
         self._count(actions, sums_ns[:whole], moved[:whole], is_fine[:whole])
 
     def _count(self, actions: NDArray[np.uint8], sums_ns: Int64s, moved: Int64s, is_fine: NDArray[np.bool_]) -> None:
-        table = self.table
+        table = self._table
         for action in np.unique(actions).tolist():
             mine = is_fine & (actions == action)
             if not mine.any():
@@ -118,6 +132,15 @@ class FoldActions:
             table.counts[action] += np.bincount(bucket_index(sums_ns[mine]), minlength=BUCKET_COUNT)
             table.max_ns[action] = max(int(table.max_ns[action]), int(sums_ns[mine].max()))
             table.bytes[action] += int(moved[mine].sum())
+
+
+def _plain(ops: Ops, action_of: NDArray[np.uint8], leads: NDArray[np.bool_]) -> dict[int, int]:
+    """Which action each op kind is, where every op is an action and all of a kind are the same; else nothing."""
+    if not leads.all():
+        return {}
+    pairs = np.unique(ops["kind"].astype(np.int64) * 256 + action_of)
+    kinds, actions = (pairs // 256).tolist(), (pairs % 256).tolist()
+    return dict(zip(kinds, actions, strict=True)) if len(set(kinds)) == len(kinds) else {}
 
 
 class AfterRamp:

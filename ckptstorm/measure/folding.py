@@ -15,7 +15,7 @@ from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure import latency
 from ckptstorm.measure.histogram import BUCKET_COUNT, bucket_index
 from ckptstorm.measure.latency import LatencyTable
-from ckptstorm.program import Program
+from ckptstorm.program import Ops, Program
 from ckptstorm.sinks import CONTROL_SLOTS
 
 Int64s = NDArray[np.int64]
@@ -77,6 +77,7 @@ class FoldTimes:
         self._first, self._worst_count = first, worst_count
         key_count = len(latency.ALL_KEYS)
         self._counts = np.zeros((key_count, BUCKET_COUNT), dtype=np.int64)
+        self._moved = np.zeros(key_count, dtype=np.int64)
         self._max_ns, self._sum_ns = np.zeros(key_count, dtype=np.int64), np.zeros(key_count, dtype=np.int64)
         #: When the first second begins: the first op's end, unless a caller sets it before (all ranks' release).
         self.origin_ns = 0
@@ -87,31 +88,48 @@ class FoldTimes:
         """See `sinks.Sink.store`."""
         if not len(start_ns):
             return
-        rows = (first + np.arange(len(start_ns))) % len(self._ops)
-        ops, elapsed_ns = self._ops[rows], end_ns - start_ns
-        is_fine = (result >= 0) | (-result == ops["expect"])
-        self._fail_each(np.flatnonzero(~is_fine), rows, start_ns, result)
+        ops, elapsed_ns = self._ring(first, len(start_ns)), end_ns - start_ns
+        moved = result
+        if int(result.min()) < 0:
+            is_fine = (result >= 0) | (-result == ops["expect"])
+            self._fail_each(np.flatnonzero(~is_fine), first, start_ns, result)
+            self._fold(
+                latency.key_index(ops["kind"], result)[is_fine], elapsed_ns[is_fine], np.maximum(result, 0)[is_fine]
+            )
+            moved = np.where(is_fine, np.maximum(result, 0), 0)
+        else:
+            self._fold(latency.key_index(ops["kind"], result), elapsed_ns, result)
         self.first_start_ns = self.first_start_ns or int(start_ns[0])
         self.last_end_ns = max(self.last_end_ns, int(end_ns.max()))
-        self._fold(latency.key_index(ops["kind"], result)[is_fine], elapsed_ns[is_fine])
-        self._bin(end_ns, np.where(is_fine, np.maximum(result, 0), 0))
-        self._keep_worst(rows + self._first, start_ns, elapsed_ns, result)
+        self._bin(end_ns, moved)
+        self._keep_worst(first, start_ns, elapsed_ns, result)
 
     def store_failures(self, first: int, start_ns: Int64s, result: Int64s) -> None:
         """Of ops that are in no other number (a ramp), those that failed."""
-        rows = (first + np.arange(len(result))) % max(len(self._ops), 1)
-        is_fine = (result >= 0) | (-result == self._ops["expect"][rows])
-        self._fail_each(np.flatnonzero(~is_fine), rows, start_ns, result)
+        if len(result) and int(result.min()) < 0:
+            is_fine = (result >= 0) | (-result == self._ring(first, len(result))["expect"])
+            self._fail_each(np.flatnonzero(~is_fine), first, start_ns, result)
 
-    def _fail_each(self, places: NDArray[np.intp], rows: Int64s, start_ns: Int64s, result: Int64s) -> None:
+    def _ring(self, first: int, count: int) -> Ops:
+        """The rows of ops that are counted over all laps: of one lap a view, which costs nothing."""
+        at = first % len(self._ops)
+        if at + count <= len(self._ops):
+            return self._ops[at : at + count]
+        return self._ops[(at + np.arange(count)) % len(self._ops)]
+
+    def _fail_each(self, places: NDArray[np.intp], first: int, start_ns: Int64s, result: Int64s) -> None:
         for at in places.tolist():
-            kind, index = int(self._ops["kind"][rows[at]]), int(rows[at]) + self._first
-            self._fail(kind, -int(result[at]), index, int(start_ns[at]))
+            row = (first + at) % len(self._ops)
+            self._fail(int(self._ops["kind"][row]), -int(result[at]), row + self._first, int(start_ns[at]))
 
     def _fail(self, kind: int, errno: int, op_index: int, start_ns: int) -> None:
         self.error_counts[errno] = self.error_counts.get(errno, 0) + 1
         known = self.failed.get((kind, errno), Failed(kind, errno, op_index, start_ns, 0))
         self.failed[kind, errno] = replace(known, count=known.count + 1)
+
+    def moved_bytes(self) -> Int64s:
+        """Bytes that the ops of each key of `latency()` moved, in its order."""
+        return self._moved[self._counts.any(axis=1)].copy()
 
     def latency(self) -> LatencyTable:
         """The histograms of all ops that did not fail."""
@@ -128,28 +146,41 @@ class FoldTimes:
         """The slowest ops, slowest first."""
         return tuple(self._worst)
 
-    def _fold(self, keys: Int64s, elapsed_ns: Int64s) -> None:
-        for key in np.unique(keys).tolist():
-            mine = elapsed_ns[keys == key]
-            self._counts[key] += np.bincount(bucket_index(mine), minlength=BUCKET_COUNT)
-            self._max_ns[key] = max(int(self._max_ns[key]), int(mine.max()))
-            self._sum_ns[key] += int(mine.sum())
+    def _fold(self, keys: Int64s, elapsed_ns: Int64s, moved: Int64s) -> None:
+        if not len(keys):
+            return
+        # Most rings are of one kind and size: then nothing has to be picked out.
+        distinct = keys[:1].tolist() if (keys == keys[0]).all() else np.unique(keys).tolist()
+        for key in distinct:
+            mine = slice(None) if len(distinct) == 1 else keys == key
+            elapsed = elapsed_ns[mine]
+            self._counts[key] += np.bincount(bucket_index(elapsed), minlength=BUCKET_COUNT)
+            self._max_ns[key] = max(int(self._max_ns[key]), int(elapsed.max()))
+            self._sum_ns[key] += int(elapsed.sum())
+            self._moved[key] += int(moved[mine].sum())
 
     def _bin(self, end_ns: Int64s, moved: Int64s) -> None:
         self.origin_ns = self.origin_ns or int(end_ns.min())
+        first, last = (max(int(end) - self.origin_ns, 0) // NS_PER_S for end in (end_ns.min(), end_ns.max()))
+        if last >= len(self._seconds):
+            more = np.zeros((last + 1 - len(self._seconds), 2), dtype=np.int64)
+            self._seconds = np.concatenate([self._seconds, more])
+        if first == last:
+            self._seconds[last] += (len(end_ns), int(moved.sum()))
+            return
         second = np.maximum((end_ns - self.origin_ns) // NS_PER_S, 0)
-        beyond = int(second.max()) + 1 - len(self._seconds)
-        if beyond > 0:
-            self._seconds = np.concatenate([self._seconds, np.zeros((beyond, 2), dtype=np.int64)])
         self._seconds[:, 0] += np.bincount(second, minlength=len(self._seconds))
         self._seconds[:, 1] += np.bincount(second, weights=moved, minlength=len(self._seconds)).astype(np.int64)
 
-    def _keep_worst(self, rows: Int64s, start_ns: Int64s, elapsed_ns: Int64s, result: Int64s) -> None:
+    def _keep_worst(self, first: int, start_ns: Int64s, elapsed_ns: Int64s, result: Int64s) -> None:
         floor_ns = self._worst[-1].elapsed_ns if len(self._worst) >= self._worst_count else -1
         slow = np.flatnonzero(elapsed_ns > floor_ns)
         if len(slow) > self._worst_count:
             slow = slow[np.argpartition(elapsed_ns[slow], -self._worst_count)[-self._worst_count :]]
-        found = [Worst(int(rows[i]), int(start_ns[i]), int(elapsed_ns[i]), int(result[i])) for i in slow]
+        count, base = len(self._ops), self._first
+        found = [
+            Worst((first + int(i)) % count + base, int(start_ns[i]), int(elapsed_ns[i]), int(result[i])) for i in slow
+        ]
         if found:
             ranked = sorted([*self._worst, *found], key=lambda worst: -worst.elapsed_ns)
             self._worst = ranked[: self._worst_count]

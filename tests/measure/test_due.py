@@ -70,3 +70,20 @@ def test_a_late_action_counts_from_when_it_was_due():
     due.store(0, start, end, result)
     # Of lap 2 the open was due at 1,100 and ended at 1,210; the close took 10 more. The stat: due 1,125, over at 1,250.
     assert actions.table.max_ns.tolist() == [120, 125]
+
+
+def test_of_single_ops_the_kinds_histograms_are_the_actions():
+    """Reads and writes: counts, maxima and bytes of each, in rings of any chunks, errors left out."""
+    ring = Program(table([op(Kind.WRITE, 0, 0, 4096), op(Kind.READ, 0, 0, 100)] * 3), (Path(0, "f", 0, 4096),))
+    fold = FoldTimes(ring)
+    actions = FoldActions(fold, ring.ops, np.array([1, 0] * 3, dtype=np.uint8), np.ones(6, dtype=np.bool_), 3)
+    start = np.arange(10) * 100 + 5
+    result = np.array([4096, 100] * 5)
+    result[2] = -28
+    for first in (0, 4, 8):
+        part = slice(first, first + 4)
+        actions.store(first, start[part], start[part] + np.arange(10)[part], result[part])
+    assert actions.table.counts.sum(axis=1).tolist() == [5, 4, 0]
+    assert actions.table.bytes.tolist() == [500, 4 * 4096, 0]
+    assert actions.table.max_ns.tolist() == [9, 8, 0]
+    assert fold.worst()[0].op_index == 9 % 6 and fold.seconds()[1].tolist() == [[10, 500 + 4 * 4096]]
