@@ -37,6 +37,7 @@ PURPOSES = {
     "kind_ns": "What each rank's time went into, in the order of `ranks`, without phases that do not know. It stands "
     "beside `ranks` because it is the largest frame.",
     "latency": "One row a bin of a latency histogram. The maximum is exact; bins are less than 1.6 % wide.",
+    "loads": "What loads did, alone or beside saves: one row a stage or window, round and action.",
     "timeline": "One row a node and stretch of time, of each save and restore; at most 150 bins a phase.",
     "placement": "Who ran where, and on which storage targets the files lie: one row a rank, file and target.",
     "clock": "One row a phase and round: the release, the clocks, and the barrier that checks T.",

@@ -14,6 +14,7 @@ import pytest
 from ckptstorm.record import files
 from tests.record import synthetic
 from tests.record.synthetic import Make
+from tests.record.synthetic_loads import with_loads
 from tests.require import missing
 
 ROOT = Path(__file__).parents[1]
@@ -77,10 +78,10 @@ def test_a_notebook_runs_on_the_example(name):
 def test_a_notebook_runs_on_another_folder(name, tmp_path):
     """Two storms of 64 ranks, opened by changing the path and nothing else."""
     for ranks, late in ((32, {}), (64, {5: 4.0})):
-        made = synthetic.record(Make(ranks=ranks, nodes=ranks // 8, late=late))
+        made = with_loads(synthetic.record(Make(ranks=ranks, nodes=ranks // 8, late=late)))
         files.write(replace(made, storm_id=f"storm-{ranks}"), tmp_path / f"results-{ranks}")
     code = [_source(cell) for cell in _notebook(name)["cells"] if cell["cell_type"] == "code"]
-    one_storm = name in ("tail_latency", "stragglers")
+    one_storm = name in ("tail_latency", "stragglers", "interference")
     code[0] = f"RESULTS = {str(tmp_path / 'results-64' if one_storm else tmp_path)!r}"
     command = [sys.executable, "-P", "-c", _CELLS]
     child = subprocess.run(

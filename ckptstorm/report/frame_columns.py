@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Columns that say which storm, phase and round a row belongs to.
 _STORM = {"storm_id": "the storm's name"}
 _PHASE = _STORM | {
-    "phase": "save, restore, settle, clean up …",
+    "phase": "save, restore, settle, clean up …, or a load's stage by its own name",
     "round": "from 1 measured; 0 and below are warm-up",
 }
 _NODE = {"node": "index of the node", "host": "its name"}
@@ -116,6 +116,26 @@ COLUMNS: dict[str, dict[str, str]] = {
         "count": "ops in the bin; empty bins are left out",
         "max_ns": "exact maximum of all bins of this kind and size class in this phase and round",
         "sum_ns": "exact sum of them",
+    },
+    "loads": _PHASE
+    | {
+        "load": "the load's name",
+        "window": "of a load beside a save: before the save, during the save …; empty of one alone",
+        "seconds": "how long the stage or window was; seconds",
+        "action": "what a user asks for: create, stat, read …",
+        "count": "actions that ended",
+        "per_s": "actions ÷ seconds",
+        "bytes_per_s": "moved ÷ seconds",
+        "p50_ns": "half of the actions took up to this; beside a save from when they were due",
+        "p90_ns": "90 % of them",
+        "p99_ns": "99 %",
+        "p999_ns": "99.9 %",
+        "max_ns": "the slowest, exactly",
+        "node_per_s_least": "the rate of the node that had the lowest",
+        "node_p99_ns_most": "the p99 of the node where it was longest",
+        "due_count": "of a load beside a save: actions of any kind that were due in the window",
+        "ended_count": "and that ended in it",
+        "late_ns_max": "the latest start of one after it was due",
     },
     "timeline": _PHASE
     | _NODE

@@ -74,7 +74,7 @@ def phases(record: StormRecord) -> pd.DataFrame:
 def _phase(record: StormRecord, summary: PhaseSummary, phase: PhaseRecord) -> dict[str, Any]:
     return asdict(summary) | {
         "storm_id": record.storm_id,
-        "phase": phase.phase.word,
+        "phase": phase.word,
         "is_measured": summary.is_measured,
         "is_finished": summary.is_finished,
         "straggler_count": int(late(phase).sum()),
@@ -93,7 +93,7 @@ def _clock(record: StormRecord, summary: PhaseSummary, phase: PhaseRecord) -> di
     check = summary.clock
     return {
         "storm_id": record.storm_id,
-        "phase": phase.phase.word,
+        "phase": phase.word,
         "round": phase.round,
         "skew_median_s": summary.skew_median_s,
         "skew_max_s": summary.skew_max_s,

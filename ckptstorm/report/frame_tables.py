@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,20 @@ from numpy.typing import NDArray
 
 from ckptstorm.clock import NS_PER_S
 from ckptstorm.measure.histogram import bucket_high_ns, bucket_low_ns
-from ckptstorm.measure.rows import PHASE_ROW_DTYPE, Phase, Rows
+from ckptstorm.measure.rows import PHASE_ROW_DTYPE, Rows
 from ckptstorm.program import Kind
+from ckptstorm.record.beside import Beside
 from ckptstorm.record.latencies import ALL
+from ckptstorm.record.load import summarize_actions
 from ckptstorm.record.placed import placed
 from ckptstorm.record.record import PhaseRecord, StormRecord
 from ckptstorm.record.stragglers import late
+from ckptstorm.record.summary import phase_summary
 from ckptstorm.report.frame_columns import COLUMNS
 from ckptstorm.sizes import SIZE_CLASS_NAMES
 
 Column = Any
 
-_PHASES = {int(phase): index for index, phase in enumerate(Phase)}
 _KINDS = {int(kind): index for index, kind in enumerate(Kind)}
 _SIZES = (*SIZE_CLASS_NAMES, ALL)
 
@@ -110,6 +113,22 @@ def placement(record: StormRecord) -> pd.DataFrame:
     return _frame("placement", columns)
 
 
+def loads(record: StormRecord) -> pd.DataFrame:
+    """One row a load's stage (or a window of one beside a save), round and action."""
+    rows = []
+    for phase in record.phases:
+        load = phase.load
+        if load is None:
+            continue
+        seconds = load.beside.seconds if load.beside is not None else phase_summary(phase, record).seconds
+        kept = load.beside or Beside("", seconds, 0, 0, 0)
+        which = {"storm_id": record.storm_id, "phase": phase.word, "round": phase.round, "load": load.load}
+        for each in summarize_actions(load, seconds):
+            times = {f"{name}_ns": getattr(each.latency_ns, name) for name in ("p50", "p90", "p99", "p999", "max")}
+            rows.append(which | asdict(kept) | asdict(each) | times)
+    return pd.DataFrame(rows, columns=list(COLUMNS["loads"]))
+
+
 def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Frames of several storms, one below the other; categories stay categories."""
     words = [name for name in frames[0].columns if isinstance(frames[0][name].dtype, pd.CategoricalDtype)]
@@ -124,11 +143,12 @@ def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
 def _which(record: StormRecord, counts: list[int], phases: list[PhaseRecord] | None = None) -> dict[str, Column]:
     """The columns that say which storm, phase and round: `counts` rows of each phase."""
     of = list(record.phases) if phases is None else phases
-    numbers = np.repeat(np.array([_PHASES[int(phase.phase)] for phase in of], dtype=np.int8), counts)
+    words = list(dict.fromkeys(phase.word for phase in record.phases))
+    numbers = np.repeat(np.array([words.index(phase.word) for phase in of], dtype=np.int32), counts)
     rounds = np.repeat(np.array([phase.round for phase in of], dtype=np.int32), counts)
     return {
         "storm_id": _categories(np.zeros(len(numbers), dtype=np.int8), [record.storm_id]),
-        "phase": _categories(numbers, [phase.word for phase in Phase]),
+        "phase": _categories(numbers, words),
         "round": rounds,
     }
 

@@ -89,6 +89,13 @@ class Frames:
         return self._made(frame_tables.latency)
 
     @cached_property
+    def loads(self) -> DataFrame:
+        """What loads did: one row a stage or window, round and action."""
+        from ckptstorm.report import frame_tables
+
+        return self._made(frame_tables.loads)
+
+    @cached_property
     def timeline(self) -> DataFrame:
         """One row a node and stretch of time, of each save and restore: bytes and ops."""
         from ckptstorm.report import frame_tables

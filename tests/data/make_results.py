@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -20,6 +19,7 @@ from tests.conftest import clean_environment  # noqa: E402
 from tests.services.juicefs import juicefs  # noqa: E402
 from tests.services.nodes import mpiexec_arguments  # noqa: E402
 
+_ATTEMPTS = 6
 RESULTS = HERE / "results"
 MPIEXEC = str(Path(sys.executable).parent / "mpiexec")
 
@@ -33,19 +33,6 @@ class Maker:
     def on_one_node(self, name: str, job: str, ranks: int) -> None:
         """A storm of as many ranks, started by the tool itself."""
         self._keep(name, ["--ranks", str(ranks)], job, self._place / "data")
-
-    def beside_another(self, name: str, job: str, ranks: int) -> None:
-        """A storm while a second one, as large, saves and restores on the same disk."""
-        python = [sys.executable, "-P", "-m", "ckptstorm"]
-        places = ["--dir", str(self._place / "other"), "--results", str(self._place / "other-results")]
-        long = ["--set", "storm.rounds=200", "--set", "storm.duration=20s", "--ranks", str(ranks)]
-        command = [*python, "run", str(HERE / "jobs" / f"{job}.toml"), *places, *long]
-        other = subprocess.Popen(command, cwd=self._place, env=clean_environment(), stdout=subprocess.DEVNULL)
-        try:
-            time.sleep(3)
-            self.on_one_node(name, job, ranks)
-        finally:
-            other.wait()
 
     def on_two_nodes(self, name: str, job: str, ranks_per_node: int, clients: tuple[Path | None, ...]) -> None:
         """A storm under mpiexec, each node with its own client of the file system (None: the local disk)."""
@@ -66,8 +53,12 @@ class Maker:
             *arguments,
         ]
         command = [*(start or []), *python, *run]
-        ended = subprocess.run(command, cwd=self._place, env=clean_environment(), check=False)
-        assert ended.returncode in (0, 1), f"{name}: exit code {ended.returncode}"
+        for _ in range(_ATTEMPTS):  # on a machine that others use a storm may be client bound, and then is not valid
+            ended = subprocess.run(command, cwd=self._place, env=clean_environment(), check=False)
+            if ended.returncode == 0:
+                break
+            shutil.rmtree(results, ignore_errors=True)
+        assert ended.returncode == 0, f"{name}: exit code {ended.returncode}"
         (RESULTS / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(next(results.iterdir()), RESULTS / name)
 
@@ -80,8 +71,7 @@ def main() -> None:
         maker.on_two_nodes("straggler", "straggler", 4, (None, None))
         for ranks in (1, 2, 4, 8):
             maker.on_one_node(f"scaling/ranks-{ranks}", "steady", ranks)
-        maker.on_one_node("interference/alone", "steady", 4)
-        maker.beside_another("interference/beside-another-storm", "steady", 4)
+        maker.on_one_node("interference", "interference", 4)
         maker.on_two_nodes("systems/disk", "steady", 2, (None, None))
         maker.on_two_nodes("systems/juicefs", "steady", 2, other.mounts)
 

@@ -19,6 +19,7 @@ from ckptstorm.record.summary import summarize
 from ckptstorm.report.frame_columns import COLUMNS
 from tests.record import synthetic
 from tests.record.synthetic import Make
+from tests.record.synthetic_loads import COUNT, STAT_MS, with_loads
 from tests.record.test_files import _vouch
 from tests.report.html.test_page import with_placement
 
@@ -41,7 +42,8 @@ def _frames(results):
 
 def test_every_frame_has_its_documented_columns(folder):
     """In the documented order; kind_ns has one for each kind that took time."""
-    for name, frame in _frames(package.load(folder)).items():
+    files.write(with_loads(synthetic.record(MADE)), folder.parent / "loads")
+    for name, frame in _frames(package.load(folder.parent / "loads")).items():
         if name == "kind_ns":
             assert list(frame.columns) == ["storm_id", "phase", "round", "rank", "write_ns", "read_ns", "fsync_ns"]
         else:
@@ -75,6 +77,20 @@ def test_numbers_are_those_of_the_record(folder):
     storm = results.storms.iloc[0]
     assert (storm.valid, storm.model, storm.ranks, storm.save_rounds) == (True, "llama3-8b", 6, 3)
     assert "durable=yes" in storm.receipts
+
+
+def test_loads_are_told_window_by_window(tmp_path):
+    """Actions, percentiles, what was due and what ended; phases and latencies go by the stage's own name."""
+    files.write(with_loads(synthetic.record(Make(ranks=3, rounds=1))), tmp_path / "x")
+    results = package.load(tmp_path)
+    loads = results.loads[results.loads.action == "stat"].set_index("window")
+    assert loads.index.tolist() == list(STAT_MS)
+    assert loads["load"].unique().tolist() == ["users"] and (loads["count"] == COUNT).all()
+    assert (loads.max_ns / 10**7).tolist() == list(STAT_MS.values())
+    assert loads.ended_count.tolist() == [COUNT, COUNT - COUNT // 10, COUNT, COUNT]
+    assert loads.p50_ns["during the save"] / loads.p50_ns["before the save"] == pytest.approx(20, rel=0.02)
+    assert "users during the save" in results.phases.phase.tolist()
+    assert set(results.ranks.phase.unique()) >= {"quiet save", "save", "users before the save"}
 
 
 def test_placement_tells_where_the_files_lie(tmp_path):

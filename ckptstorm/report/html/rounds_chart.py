@@ -17,7 +17,7 @@ _MARKS = (("first done", "first_done_s", "triangle-up", GREEN), ("median done", 
 def rounds_chart(known: Known) -> Chart | None:
     """One view a phase."""
     views, findings, rows = [], [], []
-    for phase in (Phase.SAVE, Phase.RESTORE):
+    for phase in (Phase.SAVE, Phase.QUIET_SAVE, Phase.RESTORE):
         rounds = [each for each in known.rounds(phase) if each.seconds > 0]
         if rounds:
             views.append(View(phase.word, _figure(rounds)))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ckptstorm.record.record import StormRecord
 from ckptstorm.report.facts import Known, know
 from ckptstorm.report.headline import headline
+from ckptstorm.report.html.beside_chart import beside_chart
 from ckptstorm.report.html.chart import Chart
 from ckptstorm.report.html.heat_chart import heat_chart
 from ckptstorm.report.html.latency_chart import latency_chart
@@ -29,6 +30,7 @@ CHARTS: tuple[Callable[[Known], Chart | None], ...] = (
     heat_chart,
     nodes_chart,
     targets_chart,
+    beside_chart,
 )
 #: What must be known before any number is looked at; the other sections follow the charts, in the terminal's order.
 _BEFORE_CHARTS = (headline, receipts, limits, errors, faults)

@@ -68,6 +68,11 @@ class Imported:
         return _frame("kind_ns", ())
 
     @cached_property
+    def loads(self) -> DataFrame:
+        """Nothing: what other tools run is told as phases."""
+        return _frame("loads", ())
+
+    @cached_property
     def timeline(self) -> DataFrame:
         """Nothing yet: these outputs tell no course of time."""
         return _frame("timeline", ())

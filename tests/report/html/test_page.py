@@ -16,6 +16,7 @@ from ckptstorm.report.html import page, storm
 from ckptstorm.report.html.chart import Chart
 from tests.record import synthetic
 from tests.record.synthetic import Make
+from tests.record.synthetic_loads import with_loads
 from tests.report.test_terminal import STORMS
 
 go = pytest.importorskip("plotly.graph_objects")
@@ -120,7 +121,7 @@ def test_latency_lines_end_at_the_exact_maximum():
     us, shares = _numbers(trace["x"]), _numbers(trace["y"])
     assert shares[0] == 1.0 and shares[-1] == 0.25 and (np.diff(shares) <= 0).all()
     assert us[-1] == pytest.approx(4.2e6, rel=1e-6)
-    slowest = next(t for t in chart.views[0].figure["data"] if t["name"] == "slowest op")
+    slowest = next(t for t in chart.views[0].figure["data"] if t["name"] == "slowest")
     assert "fsync: slowest 4.20 s" in slowest["text"]
 
 
@@ -133,6 +134,24 @@ def test_heat_map_holds_every_byte_and_neighbours_are_grouped():
     assert heat["z"]["shape"] == f"256, {bins.bins.shape[1]}"
     moved = values.sum() * (1 << 30) * bins.bin_ns / 1e9
     assert moved == pytest.approx(int(made.phases[0].rows["bytes"].sum()), rel=1e-4)
+
+
+def test_interference_is_told_and_drawn():
+    """A line a window for each action, in the words of the finding; the quiet save has a view and is compared."""
+    charts = _charts(with_loads(synthetic.record(Make(ranks=4, rounds=2))))
+    chart = charts["beside"]
+    assert [view.label for view in chart.views] == ["users: stat", "users: create"]
+    lines = [trace["name"] for trace in chart.views[0].figure["data"] if trace["mode"] == "lines"]
+    assert lines == ["before the save", "during the save", "after the save", "during the restore"]
+    assert (
+        "one stat in a hundred took 10.0 ms or more before the save, and 200 ms during it, 20.0 times" in chart.finding
+    )
+    assert "The save took 2.04 s with the loads and 1.02 s without them (medians of 2 rounds)." in chart.finding
+    assert [view.label for view in charts["rounds"].views] == ["save", "quiet save", "restore"]
+    assert "users during the save" in [view.label for view in charts["latency"].views]
+    assert "beside" not in _charts(synthetic.record())
+    for view in chart.views:
+        go.Figure(view.figure)
 
 
 def test_targets_are_set_against_an_even_share():
