@@ -17,11 +17,16 @@ from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import settings, stormjson
 from ckptstorm.record.record import MismatchSeen, Node, PhaseRecord, StormRecord
 from ckptstorm.record.tomltext import tables
+from ckptstorm.record.verdict import verdict
 
 #: Facts of the environment that say nothing of who or where.
 _KEPT = ("engine", "direct", "cpu_count")
 #: Times of day without their zone, which tells where: this many characters.
 _TIMES, _TIME_LENGTH = ("started", "ended"), len("2026-11-01T12:00:00")
+#: Facts that a record is judged by: kept too, their numbers whole and every word that is no plain one taken out.
+_JUDGED = ("recovery", "halves", "own_written_share", "spread", "directory_of_rank", "source_of_rank")
+#: A word of ours: "complete", "by rank"; a host's name has a digit or a dot, an address both.
+_PLAIN_WORD = re.compile(r"[a-z][a-z_ -]{0,30}\Z")
 _KEPT_OF_MOUNT = ("type", "block_size_bytes", "size_bytes", "free_bytes")
 _KEPT_OF_ALLOCATION = ("scheduler", "ranks_per_node", "tasks_per_node", "cpus_per_node", "gpus_per_node", "mpi")
 #: A mount option without an address or a name in it: a word, or a number with its unit.
@@ -49,6 +54,11 @@ def anonymous(record: StormRecord) -> StormRecord:
         phases=tuple(_phase(phase, words, _sources(record)) for phase in record.phases),
         ended_because=_without(record.ended_because, words),
     )
+    if verdict(made).exit_code != verdict(record).exit_code or verdict(made).valid != verdict(record).valid:
+        raise PlaceError(
+            f"the copy of {record.storm_id} would be judged otherwise than the record, so it was not made",
+            "look through ckptstorm export --csv, and give that away",
+        )
     said = "\n".join([*_texts(stormjson.to_json(made)), made.job_text])
     left = [word for word in places if re.search(_pattern(word), said)]
     if left:
@@ -70,6 +80,12 @@ def _places(record: StormRecord) -> dict[str, str]:
         settings.text(environment, "mount", "path"): _MOUNT,
         settings.text(environment, "directory"): _DIRECTORY,
     }
+    listed = environment.get("directories")
+    for index, each in enumerate(listed if isinstance(listed, list | tuple) else (), 1):
+        if isinstance(each, dict):
+            words[settings.text(each, "directory")] = f"{_DIRECTORY}-{index}"
+            words[settings.text(each, "mount", "source")] = _SOURCE
+            words[settings.text(each, "mount", "path")] = _MOUNT
     return _longest_first(words)
 
 
@@ -130,27 +146,52 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _environment(environment: dict[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    mount = settings.table(environment, "mount")
-    options = settings.text(environment, "mount", "options").split(",")
     versions = settings.table(environment, "versions")
     kept = {name: environment[name] for name in _KEPT if name in environment}
     kept |= {name: settings.text(environment, name)[:_TIME_LENGTH] for name in _TIMES if name in environment}
     plain = {name: found[0] for name in versions if (found := _VERSION.search(str(versions[name])))}
     allocation = settings.table(environment, "allocation")
     kept |= {"waits": _cleaned(environment["waits"], words)} if "waits" in environment else {}
+    kept |= {name: _wordless(environment[name]) for name in _JUDGED if name in environment}
+    listed = environment.get("directories")
+    if isinstance(listed, list | tuple):
+        kept["directories"] = [_directory(each, index) for index, each in enumerate(listed, 1)]
     return kept | {
         "file_system": _file_system(settings.table(environment, "file_system")),
-        "mount": {name: mount[name] for name in _KEPT_OF_MOUNT if name in mount}
-        | {
-            "source": _SOURCE,
-            "path": _MOUNT,
-            "options": ",".join(each for each in options if _PLAIN_OPTION.match(each)),
-        },
+        "mount": _mount(settings.table(environment, "mount")),
         "directory": _DIRECTORY,
         "versions": plain,
         "allocation": {name: allocation[name] for name in _KEPT_OF_ALLOCATION if name in allocation},
         "anonymous": True,
     }
+
+
+def _mount(mount: dict[str, Any]) -> dict[str, Any]:
+    options = settings.text(mount, "options").split(",")
+    return {name: mount[name] for name in _KEPT_OF_MOUNT if name in mount} | {
+        "source": _SOURCE,
+        "path": _MOUNT,
+        "options": ",".join(each for each in options if _PLAIN_OPTION.match(each)),
+    }
+
+
+def _directory(facts: Any, index: int) -> dict[str, Any]:
+    """One of several directories under test."""
+    told = facts if isinstance(facts, dict) else {}
+    return {
+        "directory": f"{_DIRECTORY}-{index}",
+        "mount": _mount(settings.table(told, "mount")),
+        "file_system": _file_system(settings.table(told, "file_system")),
+    }
+
+
+def _wordless(value: Any) -> Any:
+    """Numbers and our own plain words; any other text is taken out."""
+    if isinstance(value, dict):
+        return {key: _wordless(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_wordless(each) for each in value]
+    return value if not isinstance(value, str) or _PLAIN_WORD.match(value) else "taken out"
 
 
 def _file_system(facts: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from ckptstorm.clock import NS_PER_S
@@ -13,6 +14,7 @@ from ckptstorm.record.summary import PhaseSummary, summarize
 from ckptstorm.record.verdict import verdict
 
 Number = Callable[[PhaseSummary], float]
+Labelled = tuple[dict[str, str], PhaseSummary]
 #: Metric, unit, meaning, and where it is taken from; one sample a phase and round.
 _OF_PHASES: tuple[tuple[str, str, str, Number], ...] = (
     ("phase_seconds", "seconds", "Last rank durable minus first rank's release.", lambda s: s.seconds),
@@ -32,6 +34,7 @@ _QUANTILES = (("0.5", "p50"), ("0.9", "p90"), ("0.99", "p99"), ("0.999", "p999")
 def openmetrics(record: StormRecord) -> str:
     """The exposition of one record."""
     summaries = summarize(record)
+    labelled = _labelled(record, summaries)
     judged = verdict(record)
     storm = {"storm_id": record.storm_id}
     about = storm | {
@@ -47,25 +50,34 @@ def openmetrics(record: StormRecord) -> str:
         Gauge("storm_met", "", "1 when every limit held.", ((storm, float(judged.met)),)),
         Gauge("storm_exit_code", "", "What the process ended with.", ((storm, float(judged.exit_code)),)),
         *(
-            Gauge(name, unit, meaning, tuple((_labels(record, each), float(of(each))) for each in summaries))
+            Gauge(name, unit, meaning, tuple((labels, float(of(each))) for labels, each in labelled))
             for name, unit, meaning, of in _OF_PHASES
         ),
-        _latency(record, summaries),
+        _latency(labelled),
     ]
     return text(gauges)
 
 
-def _labels(record: StormRecord, summary: PhaseSummary) -> dict[str, str]:
-    return {"storm_id": record.storm_id, "phase": summary.phase.word, "round": str(summary.round)}
+def _labelled(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> list[Labelled]:
+    """Each phase with its labels; what a round has several times (clean up) is numbered, for no two may be alike."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    found: list[Labelled] = []
+    for each in summaries:
+        labels = {"storm_id": record.storm_id, "phase": each.phase.word, "round": str(each.round)}
+        labels |= {"name": each.name} if each.name else {}
+        seen[tuple(labels.values())] += 1
+        part = seen[tuple(labels.values())]
+        found.append((labels | ({"part": str(part)} if part > 1 else {}), each))
+    return found
 
 
-def _latency(record: StormRecord, summaries: tuple[PhaseSummary, ...]) -> Gauge:
+def _latency(labelled: list[Labelled]) -> Gauge:
     samples = tuple(
         (
-            _labels(record, each) | {"op": kind, "size_class": size, "quantile": quantile},
+            labels | {"op": kind, "size_class": size, "quantile": quantile},
             float(getattr(found, name)) / NS_PER_S,
         )
-        for each in summaries
+        for labels, each in labelled
         for kind, classes in each.latency_ns.items()
         for size, found in classes.items()
         for quantile, name in _QUANTILES

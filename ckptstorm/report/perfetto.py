@@ -80,7 +80,7 @@ def _ranks(phase: PhaseRecord, origin_ns: int) -> Iterator[Event]:
         node, rank, state, release_ns, durable_ns, committed_ns, done_ns, moved, ops, errors = row
         at = {"pid": node + 1, "tid": rank + 1}
         ended_ns = durable_ns if durable_ns >= 0 else done_ns
-        name = phase.phase.word + (" (not finished)" if state & STATE_INCOMPLETE else "")
+        name = phase.word + (" (not finished)" if state & STATE_INCOMPLETE else "")
         about = {"round": number, "bytes": moved, "data_op_count": ops, "error_count": errors}
         about |= {word: ms[index] for word, ms in zip(names, spent, strict=True) if ms[index]}
         yield _slice(name, origin_ns + release_ns, ended_ns - release_ns, at, about)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pandas
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -10,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import ckptstorm as ckptstorm_package
 from ckptstorm.record import files
 from ckptstorm.report.frame_columns import COLUMNS
+from ckptstorm.report.metrics import openmetrics
 from tests.record import synthetic
 from tests.record.synthetic import Make
 
@@ -36,6 +38,16 @@ def test_each_form_is_written(ckptstorm, place):
     }
     assert worst["1"] > 4 > worst["0.5"]
     assert ckptstorm("report", "copy").code == ckptstorm("report", "storm").code
+
+
+def test_a_phase_that_comes_twice_in_a_round_has_two_samples():
+    """Cleaning up does, and loads have a name: a strict reader takes no two samples with the same labels."""
+    made = synthetic.record(Make(rounds=1))
+    twice = replace(made, phases=(*made.phases, made.phases[1], replace(made.phases[1], name="lookups")))
+    families = {f.name: f for f in text_string_to_metric_families(openmetrics(twice))}
+    labels = [sample.labels for sample in families["ckptstorm_phase_seconds"].samples if sample.labels["round"] == "1"]
+    assert [each.get("part") for each in labels] == [None, None, "2", None]
+    assert labels[3]["name"] == "lookups"
 
 
 def test_tables_are_the_frames(ckptstorm, place):

@@ -14,6 +14,7 @@ from ckptstorm.measure.failure import Failure
 from ckptstorm.measure.traffic import Traffic
 from ckptstorm.record import files, stormjson
 from ckptstorm.record.record import MismatchSeen, StormRecord
+from ckptstorm.record.verdict import verdict
 from ckptstorm.report.anonymous import anonymous
 from tests.record import synthetic
 from tests.record.synthetic import Make, with_phase
@@ -100,3 +101,20 @@ def test_what_cannot_be_told_apart_is_not_given_away():
     named = replace(record, nodes=(replace(record.nodes[0], host="save"),))
     with pytest.raises(PlaceError, match="would still name 'save'"):
         anonymous(named)
+
+
+def test_several_directories_and_what_is_judged_are_kept():
+    """Their paths numbered, the shares of ranks whole, and the verdict the same; free words taken out."""
+    record = _record()
+    listed = [
+        {"directory": f"/scratch/proj42/alice/{n}", "mount": {"type": "lustre", "source": "mgs@o2ib:/z"}} for n in "ab"
+    ]
+    told = {"directories": listed, "directory_of_rank": [0, 0, 1, 1], "spread": "by rank"}
+    recovery = {"recovery": {"is_newest": True, "step": 3, "who": "alice.example"}}
+    made = anonymous(replace(record, environment=record.environment | told | recovery))
+    assert [each["directory"] for each in made.environment["directories"]] == [
+        "/directory-under-test-1", "/directory-under-test-2",
+    ]  # fmt: skip
+    assert made.environment["directory_of_rank"] == [0, 0, 1, 1]
+    assert made.environment["recovery"] == {"is_newest": True, "step": 3, "who": "taken out"}
+    assert verdict(made).exit_code == verdict(record).exit_code
