@@ -97,6 +97,12 @@ class CephFS(Adapter):
             raise CannotError("counters", "the kernel client's counters are in debugfs, without a fixed form")
         return network.counters_of(self.machine, "ceph-fuse", self.mount, {})
 
+    def drop_cache(self, path: str) -> None:
+        """See `contract.Adapter.drop_cache`: the kernel's pages go; ceph-fuse has a cache beside them."""
+        super().drop_cache(path)
+        if self.mount.type != "ceph":
+            raise CannotError("drop_cache", "ceph-fuse keeps objects in a cache of its own (client_oc)")
+
     def _set(self, directory: str, key: str, value: str) -> None:
         try:
             os.setxattr(directory, f"ceph.dir.layout.{key}", value.encode())

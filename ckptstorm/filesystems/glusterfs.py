@@ -67,11 +67,11 @@ class GlusterFS(Adapter):
                 counted = dict(_VALUE.findall(self._meta(f"{_GRAPH}/{client}/private")))
                 values[f"{brick}.read_bytes"] = int(counted["total_bytes_read"])
                 values[f"{brick}.write_bytes"] = int(counted["total_bytes_written"])
+            process = self._meta(f"{_META}/process_uuid").strip()
         except (NoAnswerError, KeyError) as error:
             raise CannotError("counters", f"{_META} of the mount: {error}") from None
         read = sum(value for name, value in values.items() if name.endswith(".read_bytes"))
         written = sum(value for name, value in values.items() if name.endswith(".write_bytes"))
-        process = self._meta(f"{_META}/process_uuid").strip()
         return Counters(f"client {process}", "client's wire", read, written, values)
 
     def _bricks(self) -> dict[str, str]:

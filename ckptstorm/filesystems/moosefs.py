@@ -95,7 +95,10 @@ class MooseFS(Adapter):
 
     def _goal(self, directory: str) -> int:
         """`mfsgetgoal DIR` prints "DIR: 2"."""
-        return int(self.machine.ask("mfsgetgoal", directory).rpartition(":")[2])
+        shown = self.machine.ask("mfsgetgoal", directory)
+        if not shown.rpartition(":")[2].strip().isdigit():
+            raise NoAnswerError(f"mfsgetgoal prints {shown.strip()[:60]!r}")
+        return int(shown.rpartition(":")[2])
 
     def _hidden(self, name: str) -> str:
         return self.machine.read(os.path.join(self.mount.mount_point, name))

@@ -14,6 +14,9 @@ from ckptstorm.units import bytes_text
 #: Counters may miss this share of what passed (inline data, the last page); a cache that served more is told.
 WIRE_MISS_SHARE = 0.01
 
+#: A client that compresses what it sends, or counts late, may send this much less than it was given.
+HELD_BACK_SHARE = 0.2
+
 _PLACES = {
     "network": "through the clients' networks",
     "client's wire": "over the clients' wires",
@@ -52,6 +55,11 @@ class Wire:
     def is_short(self) -> bool:
         """Whether less passed than had to."""
         return self.bytes < (1 - WIRE_MISS_SHARE) * self.due_bytes
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a save's bytes had not left the client: only a wire that carries nothing else can tell."""
+        return self.at == "client's wire" and self.bytes < (1 - HELD_BACK_SHARE) * self.due_bytes
 
     def sentence(self) -> str:
         """ "31 MiB (48 %) of at least 64 MiB over the clients' wires"."""

@@ -143,7 +143,10 @@ def directories(orders: Orders, cluster: Cluster) -> dict[str, Any]:
 
 def targets_of(directory: str) -> list[dict[str, Any]]:
     """The file system's targets as they are now, each with its free space."""
-    return [asdict(target) for target in adapter_of(mount_of(directory)).facts(directory).targets]
+    try:
+        return [asdict(target) for target in adapter_of(mount_of(directory)).facts(directory).targets]
+    except OSError:  # a storage that has failed tells nothing any more, and the record must be written all the same
+        return []
 
 
 def _file_system(preflight: Preflight) -> dict[str, Any]:

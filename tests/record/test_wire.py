@@ -64,6 +64,24 @@ def test_a_node_that_counts_nothing_proves_nothing():
     assert receipts(_counted(made, 1, 2 * _GIB, -1))["cold"].state == "cold"
 
 
+@pytest.mark.parametrize(
+    ("at", "sent", "state"),
+    [("client's wire", 0.5, "no"), ("client's wire", 0.95, "yes"), ("network", 0.5, "yes"), ("device", 0.5, "yes")],
+)
+def test_a_save_that_had_not_left_the_client_is_not_durable(at, sent, state):
+    """Every sync succeeded, and half of the bytes were still on the node: only a wire of its own can tell."""
+    made = synthetic.record()
+    for index in (0, 2, 4):
+        made = _counted(made, index, int(sent * 4 * _GIB), at=at)
+    receipt = receipts(made)["durable"]
+    assert receipt.state == state
+    assert verdict(made).valid == (state == "yes")
+    if state == "no":
+        assert "but only 2.00 GiB (50 %) of at least 4.00 GiB over the clients' wires" in receipt.evidence
+    staged = synthetic.with_job(made, "storm", staging=1 << 30)
+    assert receipts(staged)["durable"].state == "yes"
+
+
 def test_counters_are_kept_with_their_rates(tmp_path):
     """storm.json has each counter and its rate; a record read back is the one written."""
     from ckptstorm.record import files

@@ -165,6 +165,15 @@ def test_juicefs_shows_a_cache_on_the_way(on_nodes):
         assert "another node" in data["receipts"]["cold"]["evidence"]
 
 
+def test_an_fsync_that_lies_is_found_out(on_nodes):
+    """With --writeback fsync returns before the object store has anything: all syncs succeed, nothing is durable."""
+    with juicefs(clients=1, options=("--writeback", "--upload-delay", "1h")) as store:
+        code, data, err = on_nodes(list(store.mounts), store.folder / "shared")
+    assert code == 1, err
+    assert data["receipts"]["durable"]["state"] == "no"
+    assert "4 of 4 planned syncs succeeded, but only 0 B" in data["receipts"]["durable"]["evidence"]
+
+
 def test_gluster_counts_by_brick(on_nodes):
     """Two clients of two bricks: valid, and each brick's bytes stand in the record."""
     with gluster(clients=2) as volume:
