@@ -205,3 +205,24 @@ def test_hostile_folders_are_only_folders(cluster, place):
     assert len(results_below(results)) == 1
     assert [path.suffix for path in results.glob("*.log")] == [".log"]
     assert not list(place.rglob("pwned"))
+
+
+def test_a_node_that_fails_ends_the_storm_in_order(cluster, place):
+    """Slurm takes a node out in the middle: what was measured is kept, nothing is left, nothing starts again."""
+    job = sbatch(cluster, place, "--ranks", "4", "--submit", job=LONG).out.strip()
+    _underway(place, job)
+    facts = cluster.facts(job)
+    nodes = cluster.command("scontrol", "show", "hostnames", facts["NodeList"]).split()
+    failed = next(node for node in nodes if node != facts["BatchHost"])
+    cluster.command("scontrol", "update", f"nodename={failed}", "state=down", "reason=test")
+    try:
+        assert cluster.wait(job) == "NODE_FAIL"
+        end = time.monotonic() + 30
+        while not results_below(place / "results"):
+            assert time.monotonic() < end, _log(place, job)
+            time.sleep(0.1)
+        (folder,) = results_below(place / "results")
+        assert told(folder)["ended"] == "interrupted"
+        assert not (place / "ckptstorm-data").exists()
+    finally:
+        cluster.resume(failed)

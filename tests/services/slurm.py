@@ -68,6 +68,14 @@ class Slurm:
         """JobState of a job that Slurm still remembers (five minutes here)."""
         return self.facts(job).get("JobState", "UNKNOWN")
 
+    def resume(self, node: str) -> None:
+        """Bring a node that was taken out back, and wait until it can work again."""
+        limit = time.monotonic() + _PATIENCE_S
+        while self.command("sinfo", "-h", "-n", node, "-o", "%t", check=False) not in ("idle", "alloc", "mix"):
+            assert time.monotonic() < limit, self.command("scontrol", "show", "node", node, check=False)
+            self.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+            time.sleep(0.1)
+
     def task_pids(self, job: str) -> list[int]:
         """The ranks of a job: processes that srun started as a task (not the batch script, nor their children)."""
         found = []

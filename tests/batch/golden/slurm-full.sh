@@ -49,7 +49,7 @@ storm=(bash -c "$rail" "$rails" "${storm[@]}")
 ended=0
 launch() {
   srun --mpi=pmix --nodes="$1" --ntasks="$2" --ntasks-per-node=$(( ($2 + $1 - 1) / $1 )) \
-    --cpu-bind=cores --cpus-per-task=8 --mem-bind=local --distribution=block:cyclic --kill-on-bad-exit=0 --wait=60 --network=single_node_vni \
+    --cpu-bind=cores --cpus-per-task=8 --mem-bind=local --distribution=block:cyclic --kill-on-bad-exit=0 --wait=30 --network=single_node_vni \
     "${storm[@]}" "${@:3}"
   ended=$?
 }

@@ -33,7 +33,7 @@ storm=(''"'"'; touch pwned; $(touch pwned) `touch pwned` " \ x')
 ended=0
 launch() {
   srun --mpi=pmi2 --nodes="$1" --ntasks="$2" --ntasks-per-node=$(( ($2 + $1 - 1) / $1 )) \
-    --cpu-bind=cores --distribution=''"'"'; touch pwned; $(touch pwned) `touch pwned` " \ x' --kill-on-bad-exit=0 --wait=60 ''"'"'; touch pwned; $(touch pwned) `touch pwned` " \ x' $'two\x0alines #SBATCH --uid=0' \
+    --cpu-bind=cores --distribution=''"'"'; touch pwned; $(touch pwned) `touch pwned` " \ x' --kill-on-bad-exit=0 --wait=30 ''"'"'; touch pwned; $(touch pwned) `touch pwned` " \ x' $'two\x0alines #SBATCH --uid=0' \
     "${storm[@]}" "${@:3}"
   ended=$?
 }

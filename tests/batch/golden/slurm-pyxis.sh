@@ -30,7 +30,7 @@ ended=0
 launch() {
   srun --mpi=pmi2 --nodes="$1" --ntasks="$2" --ntasks-per-node=$(( ($2 + $1 - 1) / $1 )) \
     --cpu-bind=cores --container-image='registry#ckptstorm:1' \
-    --container-mounts=/scratch/storm:/scratch/storm,/home/u/results:/home/u/results,/opt:/opt --kill-on-bad-exit=0 --wait=60 \
+    --container-mounts=/scratch/storm:/scratch/storm,/home/u/results:/home/u/results,/opt:/opt --kill-on-bad-exit=0 --wait=30 \
     "${storm[@]}" "${@:3}"
   ended=$?
 }

@@ -29,7 +29,7 @@ storm=(ckptstorm)
 ended=0
 launch() {
   srun --mpi=pmi2 --nodes="$1" --ntasks="$2" --ntasks-per-node=$(( ($2 + $1 - 1) / $1 )) \
-    --cpu-bind=cores --kill-on-bad-exit=0 --wait=60 \
+    --cpu-bind=cores --kill-on-bad-exit=0 --wait=30 \
     "${storm[@]}" "${@:3}"
   ended=$?
 }
