@@ -71,7 +71,10 @@ def _abort(world: Intracomm, exit_code: int) -> None:
 
 
 #: What every rank needs: read from disk by rank 0 alone.
-_NEEDED = ("ckptstorm.storm.session",)
+_NEEDED = (
+    "numpy.ma",  # numpy.unique looks at it, in some version of NumPy or other
+    "ckptstorm.storm.session",
+)
 
 
 def _conduct(cluster: Cluster, arguments: list[str]) -> int:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 #: What tells an MPI library which network device to use: read back, so that the record shows what took effect.
 RAIL_VARIABLES = (
     "UCX_NET_DEVICES", "FI_PROVIDER", "FI_VERBS_IFACE", "FI_CXI_DEVICE_NAME", "FI_OPX_HFI_SELECT", "PSM2_MULTIRAIL",
     "MPICH_OFI_NIC_POLICY", "MPICH_OFI_NIC_MAPPING", "NCCL_IB_HCA",
 )  # fmt: skip
-_INFINIBAND = Path("/sys/class/infiniband")
+_INFINIBAND = "/sys/class/infiniband"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +83,18 @@ class Station:
 
 def boot_id() -> str:
     """Of the kernel that this process runs on: two containers with names of their own share one, and its page cache."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _read(path: str) -> str:
+    # Not by pathlib: this module is read from disk by every rank, and pathlib brings ten more with it.
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
 
 
 def station(host: str, local_index: int, machine: str) -> Station:
     """This process's."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines())
+    status = dict(line.split(":", 1) for line in _read("/proc/self/status").splitlines())
     network = tuple(f"{name}={os.environ[name]}" for name in RAIL_VARIABLES if name in os.environ)
     return Station(
         host,
@@ -107,7 +112,7 @@ def _rail(local_index: int, network: tuple[str, ...]) -> str:
     named = [one.partition("=")[2] for one in network if one.startswith(("UCX_NET_DEVICES=", "FI_VERBS_IFACE="))]
     if named:
         return named[0]
-    devices = sorted(path.name for path in _INFINIBAND.iterdir()) if _INFINIBAND.is_dir() else []
+    devices = sorted(os.listdir(_INFINIBAND)) if os.path.isdir(_INFINIBAND) else []
     here = os.sched_getaffinity(0)
     near = [name for name in devices if _cpus_of(name) & here] or devices
     return near[local_index % len(near)] if near else ""
@@ -115,8 +120,8 @@ def _rail(local_index: int, network: tuple[str, ...]) -> str:
 
 def _cpus_of(device: str) -> set[int]:
     """The CPUs on the NUMA node of a network device."""
-    path = _INFINIBAND / device / "device/local_cpulist"
-    return cpu_numbers(path.read_text("ascii")) if path.is_file() else set()
+    path = f"{_INFINIBAND}/{device}/device/local_cpulist"
+    return cpu_numbers(_read(path)) if os.path.isfile(path) else set()
 
 
 def cpu_numbers(text: str) -> set[int]:

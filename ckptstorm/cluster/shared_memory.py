@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from pathlib import Path
 
 #: Segments that are known to be attached to at MPI_Init only, and whose library bears with a missing name.
 _FORGETTABLE = re.compile(r"^\S+ \S+ \S+ \S+ (?P<inode>\d+)\s+(?P<path>/dev/shm/mpich_shm_\S+)$")
@@ -18,7 +17,8 @@ _FORGETTABLE = re.compile(r"^\S+ \S+ \S+ \S+ (?P<inode>\d+)\s+(?P<path>/dev/shm/
 def own_segments(pid: int | str = "self") -> dict[str, int]:
     """Paths and inodes of the segments that a process has mapped, under names that still stand."""
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+            maps = file.read()
     except OSError:
         return {}
     found = (_FORGETTABLE.match(line) for line in maps.splitlines())

@@ -218,6 +218,8 @@ class LibraryProgram:
         name = os.path.join(self._root, self._locations[file])
         if os.path.islink(name):  # a link in the way would lead a storm out of its own directory
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if self._backend.is_open(file):  # an open that replaces another
+            self._backend.close(file)
         self._backend.open(file, name, self._program.paths[file], flags)
 
     def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +58,9 @@ class Machine:
         Raises:
             NoAnswerError: not installed, failed (with the first line of what it said), or hung.
         """
+        import shutil  # here: most ranks never ask a program, and these two import a dozen more
+        import subprocess
+
         if shutil.which(command[0]) is None:
             raise NoAnswerError(f"{command[0]} is not on PATH")
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptstorm import registry
-from ckptstorm.engines import ENGINES
+from ckptstorm.engines import ENGINES, thread_of
 from ckptstorm.engines.contract import Engine, Setup
 from ckptstorm.errors import JobError
 from ckptstorm.filesystems.mount import MEMORY_TYPES, Mount
@@ -27,6 +27,11 @@ def check_load_engines(job: Job, engine: str) -> None:
         JobError: names the load and the key.
     """
     kind: type[Engine] = registry.find("engine", ENGINES, engine)
+    if job.load and thread_of(engine) == "main":
+        raise JobError(
+            f"[[load]] {name_of(job.load[0])}: the {engine} engine runs on the main thread, and runs no loads",
+            'set [io] engine = "native" or "posix"',
+        )
     for load in job.load:
         if not isinstance(load, RandomLoad):
             continue

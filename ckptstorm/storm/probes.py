@@ -10,8 +10,6 @@ import fcntl
 import json
 import mmap
 import os
-import resource
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -62,7 +60,7 @@ def answer(cluster: Cluster, message: dict[str, Any]) -> list[str]:
 def look(question: Question) -> list[Finding]:
     """All probes on this node, always the same subjects in the same order."""
     found = [_mount(question), _memory(question), _file_size(question.file_bytes)]
-    name = os.path.join(question.directory, f".ckptstorm-probe-{secrets.token_hex(8)}")
+    name = os.path.join(question.directory, f".ckptstorm-probe-{os.urandom(8).hex()}")
     try:
         began_s = time.time()
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -111,6 +109,8 @@ def _memory(question: Question) -> Finding:
 
 
 def _file_size(largest: int) -> Finding:
+    import resource
+
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and largest > limit:
         sentence = f"the largest file has {bytes_text(largest)}, and this process may write {bytes_text(limit)}"

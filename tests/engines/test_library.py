@@ -21,6 +21,8 @@ from ckptstorm.testing.engines import EngineContract, write_program
 class TestMpiio(EngineContract):
     """A rank by itself; MPI comes up in the test's own process."""
 
+    repeats = False
+
     def make(self, setup):
         """An MPI-IO engine."""
         return MpiioEngine(setup)
@@ -28,6 +30,8 @@ class TestMpiio(EngineContract):
 
 class TestHdf5(EngineContract):
     """The payload lies in the one dataset of the file."""
+
+    repeats = False
 
     def make(self, setup):
         """An HDF5 engine."""
@@ -94,3 +98,14 @@ def test_hdf5_holds_one_dataset_of_bytes(root, tmp_path):
     with h5py.File(tmp_path / "step-1" / "shard") as opened:
         assert list(opened) == ["data"]
         assert (opened["data"].dtype, opened["data"].chunks) == (np.uint8, None)
+
+
+def test_no_load_runs_through_a_library(ckptstorm, place):
+    """A load wants threads of its own and rings: refused by name before anything is made."""
+    (place / "job.toml").write_text(
+        '[io]\nengine = "mpiio"\n[model]\nshard_bytes = "1MiB"\n[layout]\nname = "file_per_rank"\n'
+        '[[load]]\nkind = "random"\nspan = "1MiB"\namount = "1MiB"\nwarm = true\n'
+    )
+    ended = ckptstorm("run", "job.toml", "--ranks", "2")
+    assert ended.code == 2 and "the mpiio engine runs on the main thread, and runs no loads" in ended.err
+    assert not (place / "ckptstorm-data").exists()
