@@ -19,6 +19,7 @@ from ckptstorm.units import bytes_text, rate_text, time_text
 #: Beyond this multiple of its fair share of the bytes a target is called hot.
 HOT_SHARE = 1.5
 _DETAILS_SHOWN = 6
+_TARGETS_SHOWN, _TARGETS_LEAST = 6, 2
 _STRAGGLERS_SHOWN = 3
 
 
@@ -87,7 +88,25 @@ def _placement(known: Known, placed: dict[str, Any]) -> list[Block]:
             "doubt" if times > HOT_SHARE and there > 1 else "plain",
         )
     ]
-    return blocks + _stragglers(known, placed)
+    return [*blocks, *_histogram(placed, there, total), *_stragglers(known, placed)]
+
+
+def _histogram(placed: dict[str, Any], there: int, total: int) -> list[Block]:
+    """The fullest targets beside the share that each would have if the bytes were spread evenly."""
+    told = settings.table(placed, "targets")
+    fullest = sorted(told, key=lambda name: -settings.count(told, name, "bytes"))[:_TARGETS_SHOWN]
+    if there < _TARGETS_LEAST:
+        return []
+    rows = tuple(
+        (
+            name,
+            f"{settings.count(told, name, 'files'):,}",
+            bytes_text(settings.count(told, name, "bytes")),
+            f"{settings.count(told, name, 'bytes') * there / total:.2f}",
+        )
+        for name in fullest
+    )
+    return [Table(("target", "files", "bytes", "times its share"), rows)]
 
 
 def _stragglers(known: Known, placed: dict[str, Any]) -> list[Block]:

@@ -51,11 +51,11 @@ def set_stripe(job: Job, adapter: Adapter, directory: str) -> dict[str, str | in
 def _options(given: dict[str, object], adapter: Adapter) -> msgspec.Struct:
     known = adapter.Options.__struct_fields__
     if adapter.Options is NoOptions:
-        raise JobError(f"[layout] stripe: {adapter.title} has no striping that ckptstorm can set", "leave it out")
+        raise JobError(f"[layout] stripe: {_there(adapter)} has no striping that ckptstorm can set", "leave it out")
     for key in given:
         if key not in known:
             raise JobError(
-                f"[layout] stripe {key}: {adapter.title} has no such option{suggestion(key, known)}", allowed(known)
+                f"[layout] stripe {key}: {_there(adapter)} has no such option{suggestion(key, known)}", allowed(known)
             )
     try:
         return msgspec.convert(given, adapter.Options)
@@ -65,6 +65,11 @@ def _options(given: dict[str, object], adapter: Adapter) -> msgspec.Struct:
         raise JobError(
             f"[layout] stripe {key}: not what {adapter.title} takes: {problem}", "see docs/filesystems"
         ) from None
+
+
+def _there(adapter: Adapter) -> str:
+    """What is there, where something else may have been meant: "Lustre (10.0.0.1@tcp:/scratch at /scratch)"."""
+    return f"{adapter.title} ({adapter.mount.source} at {adapter.mount.mount_point})"
 
 
 def _cannot(adapter: Adapter, error: CannotError) -> PlaceError:

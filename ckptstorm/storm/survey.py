@@ -16,6 +16,7 @@ from ckptstorm.storm.findings import Finding, of_all_nodes
 from ckptstorm.storm.ground import nearest_directory
 from ckptstorm.storm.probes import Question
 from ckptstorm.storm.session import tell
+from ckptstorm.storm.tested import Tested
 from ckptstorm.units import bytes_text, count_text, rate_text, time_text
 
 
@@ -43,6 +44,12 @@ def survey(job: Job, world: World, places: tuple[str, str], rate: int, cluster: 
     extra = (*looked, *_quotas(job, found, facts), _abilities(found, facts), _time(job, world, found, rate))
     kept = tuple(one for one in found.findings if one.subject != "memory")
     return replace(found, findings=(*kept, *extra))
+
+
+def further(one: Tested) -> Finding:
+    """A directory after the first, which `tested.check_more` has looked at."""
+    where = f"{one.mount.type} from {one.mount.source}, {bytes_text(one.mount.free_bytes)} free"
+    return Finding("further directory", "fine", f"{one.directory}: {where}")
 
 
 def _everywhere(cluster: Cluster, question: Question) -> tuple[Finding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 @options.JOB
 @options.RANKS
 @options.PER_NODE
-@options.DIR
+@options.DIRS
+@options.SPREAD
 @options.RESULTS
 @click.option("--rate", default="1GiB", show_default=True, help="Bytes a second that a node is assumed to move.")
 @options.SET
@@ -39,7 +41,8 @@ def check(cluster: Cluster | None, /, job_name: str, ranks: int | None, ranks_pe
 
     One file of a few bytes is made on each node where the checkpoint would go, and removed at once.
     """
-    from ckptstorm.storm.survey import survey
+    from ckptstorm.storm.survey import further, survey
+    from ckptstorm.storm.tested import check_more
 
     job, _ = read_job(job_name, asked["overrides"])
     if cluster is None:
@@ -52,6 +55,9 @@ def check(cluster: Cluster | None, /, job_name: str, ranks: int | None, ranks_pe
         rate = max(1, parse_bytes(asked["rate"]))
     except ValueError as error:
         raise JobError(f"--rate {asked['rate']}: {error}") from None
-    found = survey(job, world, (asked["directory"], asked["results"]), rate, cluster)
+    directories = asked["directories"]
+    found = survey(job, world, (directories[0], asked["results"]), rate, cluster)
+    more = check_more(job, world, found.totals, directories, asked["spread"])
+    found = replace(found, findings=(*found.findings, *(further(one) for one in more)))
     click.echo(json.dumps(tables.findings_data(found)) if asked["as_json"] else tables.findings_text(found))
     return EXIT_REFUSED if any(finding.state == "stops" for finding in found.findings) else EXIT_MET

@@ -23,11 +23,23 @@ def _job(stripe):
 @pytest.mark.parametrize(
     ("kind", "source", "stripe", "kind_of_error", "says"),
     [
-        ("xfs", "/dev/sda", "{ count = 2 }", JobError, "[layout] stripe: a local file system has no striping"),
-        ("lustre", "mgs:/fs", "{ counts = 2 }", JobError, 'counts: Lustre has no such option; did you mean "count"?'),
+        (
+            "xfs",
+            "/dev/sda",
+            "{ count = 2 }",
+            JobError,
+            "[layout] stripe: a local file system (/dev/sda at /mnt) has no striping",
+        ),
+        (
+            "lustre",
+            "mgs:/fs",
+            "{ counts = 2 }",
+            JobError,
+            'counts: Lustre (mgs:/fs at /mnt) has no such option; did you mean "count"?',
+        ),
         ("lustre", "mgs:/fs", '{ count = "two" }', JobError, "[layout] stripe count: not what Lustre takes"),
         ("lustre", "mgs:/fs", "{ count = 2 }", PlaceError, "stripe cannot be set on Lustre: lfs is not on PATH"),
-        ("fuse", "mfs#m:9421", "{ count = 2 }", JobError, "count: MooseFS has no such option"),
+        ("fuse", "mfs#m:9421", "{ count = 2 }", JobError, "count: MooseFS (mfs#m:9421 at /mnt) has no such option"),
     ],
 )
 def test_what_cannot_be_had_is_refused(monkeypatch, kind, source, stripe, kind_of_error, says):
