@@ -32,12 +32,12 @@ LAYOUTS: dict[str, Entry] = {
     "megatron_dist": Entry(
         "ckptstorm.layouts.megatron_dist:MegatronDistLayout",
         "Megatron-LM torch_dist: weights dealt to all ranks, optimizer buckets; a rank reads its whole bf16 shard",
-        "Megatron-LM d98e8a6, traced on CPU",
+        "Megatron-LM d98e8a6 and megatron-core 0.19.2, traced on CPU",
     ),
     "megatron_legacy": Entry(
         "ckptstorm.layouts.megatron_legacy:MegatronLegacyLayout",
         "Megatron-LM torch: a directory for each model-parallel rank, written by its first data rank, no sync",
-        "Megatron-LM d98e8a6, traced on CPU",
+        "Megatron-LM d98e8a6 and megatron-core 0.19.2, traced on CPU",
     ),
     "safetensors": Entry(
         "ckptstorm.layouts.safetensors:SafetensorsLayout",

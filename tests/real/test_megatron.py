@@ -11,8 +11,8 @@ Every call on every file is compared, in order, with its bytes, but for:
 * a directory's listing: open, getdents twice and close are one op here;
 * legacy: who of all members makes a directory, which is a race.
 
-CKPTSTORM_MEGATRON names the directories to import it from (its source tree, and what it needs beside torch:
-packaging, einops, psutil, pyyaml), joined by colons.
+CKPTSTORM_MEGATRON names the directories to import it from (its source tree, or the wheel of megatron-core 0.19.2
+unpacked, as .ci/run does; and what it needs beside torch: packaging, einops, psutil, pyyaml), joined by colons.
 """
 
 import os
