@@ -6,7 +6,6 @@ not differ must be unlikely to look so. Where neither can be computed, the word 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,44 +14,20 @@ import numpy as np
 from ckptstorm.errors import PlaceError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.record.record import StormRecord, Verdict
-from ckptstorm.record.rounds import measured
 from ckptstorm.record.settings import is_instrument
 from ckptstorm.record.summary import PhaseSummary, summarize
 from ckptstorm.record.verdict import verdict
 from ckptstorm.report import resampling
+from ckptstorm.report.compared_numbers import PHASES, Number, Unit, numbers
 from ckptstorm.report.likeness import Difference, differences, planned_bytes
 from ckptstorm.report.resampling import Floats, Interval
 
 Word = Literal["better", "worse", "same", "cannot tell"]
-Unit = Literal["seconds", "bytes_per_s", "per_s", "ratio", "ns"]
 
 #: The odds of a false alarm that each number is judged with; the headline's numbers share them.
 FALSE_ALARM = 0.05
 #: A change within this is no change that matters: MLPerf Storage calls runs within it reproducible.
 SAME_WITHIN = 0.05
-PHASES = (Phase.SAVE, Phase.RESTORE)
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number that each round has.
-
-    Attributes:
-        name: as in storm.json, or "<op kind> p99".
-        unit: of its values; times and ratios are better when small, rates when large.
-        of: takes it from a round; None where the round has none.
-        grows_with_bytes: cannot be set against that of another amount of bytes.
-    """
-
-    name: str
-    unit: Unit
-    of: Callable[[PhaseSummary], float | None]
-    grows_with_bytes: bool = False
-
-    @property
-    def is_better_small(self) -> bool:
-        """Whether less is better."""
-        return self.unit not in ("bytes_per_s", "per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +35,7 @@ class Change:
     """One number of one phase, judged.
 
     Attributes:
-        phase, name, unit: which.
+        phase, name, unit: which; the phase by its word, a load's stage by its name ("ls during the save").
         before, after: medians over the measured rounds.
         interval: of the relative change; None when it could not be computed.
         confidence: of the interval.
@@ -71,7 +46,7 @@ class Change:
         worse_by: the change in the direction that is worse, 0.1 for a tenth; 0 when unknown.
     """
 
-    phase: Phase
+    phase: str
     name: str
     unit: Unit
     before: float
@@ -168,13 +143,13 @@ def compare(
     rounds = _rounds(before), _rounds(after)
     changes: list[Change] = []
     left_out: list[str] = []
-    for phase in PHASES:
-        if rounds[0][phase] and rounds[1][phase]:
+    for phase in rounds[0]:
+        if rounds[0][phase] and rounds[1].get(phase):
             is_same_size = planned_bytes(before, phase) == planned_bytes(after, phase)
-            decides = "seconds" if is_same_size else "bytes_per_s"
-            for number in numbers(rounds[0][phase] + rounds[1][phase]):
+            decides = "" if phase not in PHASES else "seconds" if is_same_size else "bytes_per_s"
+            for number in numbers(phase, rounds[0][phase] + rounds[1][phase]):
                 if number.grows_with_bytes and not is_same_size:
-                    left_out.append(f"{phase.word} {number.name}")
+                    left_out.append(f"{phase} {number.name}")
                     continue
                 bar = _bar(same_within, "headline" if number.name == decides else "detail")
                 judged = _judge(number, phase, (rounds[0][phase], rounds[1][phase]), bar)
@@ -206,46 +181,22 @@ def _unlike(before: StormRecord, after: StormRecord, refusing: list[Difference])
 _SHOWN = 4
 
 
-def _side(record: StormRecord, rounds: dict[Phase, Rounds]) -> Side:
+def _side(record: StormRecord, rounds: dict[str, Rounds]) -> Side:
     count = max(len(each) for each in rounds.values())
     return Side(record.storm_id, verdict(record), is_instrument(record), count)
 
 
-def _rounds(record: StormRecord) -> dict[Phase, Rounds]:
-    """The measured rounds that were finished."""
-    summaries = summarize(record)
-    return {phase: tuple(each for each in measured(summaries, phase) if each.is_finished) for phase in PHASES}
+def _rounds(record: StormRecord) -> dict[str, Rounds]:
+    """The measured rounds that were finished, of saves, restores and each load's stage."""
+    found: dict[str, list[PhaseSummary]] = {word: [] for word in PHASES}
+    for each in summarize(record):
+        word = each.name if each.phase == Phase.LOAD else each.phase.word
+        if each.is_measured and each.is_finished and (each.phase == Phase.LOAD or word in PHASES):
+            found.setdefault(word, []).append(each)
+    return {word: tuple(rounds) for word, rounds in found.items()}
 
 
-def numbers(rounds: Rounds) -> tuple[Number, ...]:
-    """What can be compared: the phase's own numbers, then latencies of the op kinds that there are."""
-    kinds = dict.fromkeys(kind for each in rounds for kind in each.latency_ns)
-    return (*PHASE_NUMBERS, *(_latency(kind, part) for kind in kinds for part in ("p50", "p99", "max")))
-
-
-def _latency(kind: str, part: str) -> Number:
-    def of(summary: PhaseSummary) -> float | None:
-        tree = summary.latency_ns.get(kind)
-        return float(getattr(tree["all"], part)) if tree else None
-
-    return Number(f"{kind} {part}", "ns", of)
-
-
-PHASE_NUMBERS = (
-    Number("seconds", "seconds", lambda s: s.seconds, grows_with_bytes=True),
-    Number("committed_seconds", "seconds", lambda s: s.committed_seconds or None, grows_with_bytes=True),
-    Number("first_done_s", "seconds", lambda s: s.first_done_s, grows_with_bytes=True),
-    Number("median_done_s", "seconds", lambda s: s.median_done_s, grows_with_bytes=True),
-    Number(
-        "blocked_seconds", "seconds", lambda s: s.staged.blocked_seconds if s.staged else None, grows_with_bytes=True
-    ),
-    Number("straggler_ratio", "ratio", lambda s: s.straggler_ratio),
-    Number("bytes_per_s", "bytes_per_s", lambda s: s.bytes_per_s),
-    Number("iops", "per_s", lambda s: s.iops),
-)
-
-
-def _judge(number: Number, phase: Phase, rounds: tuple[Rounds, Rounds], bar: _Bar) -> Change | None:
+def _judge(number: Number, phase: str, rounds: tuple[Rounds, Rounds], bar: _Bar) -> Change | None:
     before, after = (_values(number, each) for each in rounds)
     if before is None or after is None:
         return None

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ckptstorm.clock import NS_PER_S
-from ckptstorm.measure.rows import Phase
 from ckptstorm.record.words import counted, percent
-from ckptstorm.report.compare import FALSE_ALARM, PHASES, Change, Comparison, Side, Word
+from ckptstorm.report.compare import FALSE_ALARM, Change, Comparison, Side, Word
+from ckptstorm.report.compared_numbers import PHASES
 from ckptstorm.report.drift import Drift, Series
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table, Tone
 from ckptstorm.units import count_text, rate_text, time_text
@@ -24,6 +24,7 @@ NAMES = {
     "straggler_ratio": "slowest ÷ median",
     "bytes_per_s": "bandwidth",
     "iops": "IOPS",
+    "ops_per_s": "ops",
 }
 _HEAD = ("", "before", "after", "change", "interval", "")
 _DIFFERENCES_SHOWN = 12
@@ -34,7 +35,7 @@ def sections(comparison: Comparison, fail_above: float | None = None) -> tuple[S
     return (
         _headline(comparison, fail_above),
         _differences(comparison),
-        *(_phase(comparison, phase) for phase in PHASES),
+        *(_phase(comparison, phase) for phase in dict.fromkeys(each.phase for each in comparison.changes)),
         _footnotes(comparison),
     )
 
@@ -53,7 +54,7 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "before": _side_data(comparison.before),
         "after": _side_data(comparison.after),
         "differences": [asdict(each) for each in comparison.differences],
-        "changes": [asdict(each) | {"phase": each.phase.word} for each in comparison.changes],
+        "changes": [asdict(each) for each in comparison.changes],
         "left_out": list(comparison.left_out),
     }
 
@@ -63,7 +64,7 @@ def series_data(found: Series) -> dict[str, Any]:
     return {
         "word": found.word,
         "storms": [data(each) for each in found.comparisons],
-        "drifts": [asdict(each) | {"phase": each.phase.word, "worse_by": each.worse_by} for each in found.drifts],
+        "drifts": [asdict(each) | {"worse_by": each.worse_by} for each in found.drifts],
     }
 
 
@@ -87,13 +88,13 @@ def _headline(comparison: Comparison, fail_above: float | None) -> Section:
 
 
 def _sentence(change: Change) -> Block:
-    what = f"{change.phase.word} {NAMES.get(change.name, change.name)}"
+    what = f"{change.phase} {NAMES.get(change.name, change.name)}"
     told = f"{_value(change, change.before)} before, {_value(change, change.after)} after"
     if change.interval is None:
-        return Fact(change.phase.word, f"cannot tell whether {what} changed ({told}): {change.because}", "doubt")
+        return Fact(change.phase, f"cannot tell whether {what} changed ({told}): {change.because}", "doubt")
     interval = f"{_percent(change.interval.change)} ({_ends(change)})"
     because = f"; {change.because}: more rounds would tell" if change.because else ""
-    return Fact(change.phase.word, f"{change.word}: {what} {told}, {interval}{because}", _TONES[change.word])
+    return Fact(change.phase, f"{change.word}: {what} {told}, {interval}{because}", _TONES[change.word])
 
 
 def _side(side: Side) -> str:
@@ -115,11 +116,11 @@ def _gate(comparison: Comparison, fail_above: float) -> Block:
     worst = comparison.worst(fail_above)
     asked = f"--fail-above {percent(fail_above)}"
     if worst:
-        named = ", ".join(f"{each.phase.word} by {each.worse_by * 100:.1f} %" for each in worst)
+        named = ", ".join(f"{each.phase} by {each.worse_by * 100:.1f} %" for each in worst)
         return Fact("gate", f"FAILED ({asked}): worse in {named}", "bad")
     if not (comparison.before.is_believable and comparison.after.is_believable):
         return Fact("gate", f"FAILED ({asked}): an invalid record proves nothing", "bad")
-    unsure = [each.phase.word for each in comparison.headline if each.word == "cannot tell"]
+    unsure = [each.phase for each in comparison.headline if each.word == "cannot tell"]
     if unsure:
         return Fact("gate", f"passed ({asked}), but nothing can be told of the {' and the '.join(unsure)}", "doubt")
     return Fact("gate", f"passed ({asked})", "good")
@@ -142,10 +143,10 @@ def _weight_tone(weight: str) -> Tone:
     return "doubt" if weight == "refuses" else "plain"
 
 
-def _phase(comparison: Comparison, phase: Phase) -> Section:
+def _phase(comparison: Comparison, phase: str) -> Section:
     changes = [each for each in comparison.changes if each.phase == phase]
     rows = tuple(_row(each) for each in changes)
-    return Section(phase.word.capitalize(), (Table(_HEAD, rows, left=(5,)),) if rows else ())
+    return Section(phase[:1].upper() + phase[1:], (Table(_HEAD, rows, left=(5,)),))
 
 
 def _row(change: Change) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ def _footnotes(comparison: Comparison) -> Section:
 
 def _drift_section(found: Series) -> Section:
     blocks: list[Block] = [Line(f"{found.word.upper()}: {counted(len(found.comparisons), 'storm')} and a baseline")]
-    blocks += [Fact(f"{each.phase.word} drift", _drift_words(each), _TONES[each.word]) for each in found.drifts]
+    blocks += [Fact(f"{each.phase} drift", _drift_words(each), _TONES[each.word]) for each in found.drifts]
     return Section("", tuple(blocks))
 
 
@@ -198,7 +199,7 @@ def _drift_words(drift: Drift) -> str:
 
 
 def _storms(found: Series) -> Section:
-    head = ("storm", *(f"{phase.word} T" for phase in PHASES), "change", "", "change", "")
+    head = ("storm", *(f"{phase} T" for phase in PHASES), "change", "", "change", "")
     rows = []
     for each in found.comparisons:
         changes = {change.phase: change for change in each.headline}

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from ckptstorm.measure.rows import Phase
 from ckptstorm.report import resampling
-from ckptstorm.report.compare import FALSE_ALARM, PHASES, Change, Comparison, Word
+from ckptstorm.report.compare import FALSE_ALARM, Change, Comparison, Word
+from ckptstorm.report.compared_numbers import PHASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Drift:
         because: why it cannot be told.
     """
 
-    phase: Phase
+    phase: str
     name: str
     unit: str
     values: tuple[float, ...]
@@ -71,7 +71,7 @@ def series(comparisons: tuple[Comparison, ...]) -> Series:
     return Series(comparisons, tuple(drifts))
 
 
-def _headline(comparison: Comparison, phase: Phase) -> Change | None:
+def _headline(comparison: Comparison, phase: str) -> Change | None:
     return next((each for each in comparison.headline if each.phase == phase), None)
 
 

@@ -99,7 +99,7 @@ def _effects(before: StormRecord, after: StormRecord) -> Iterator[Difference]:
 
 def _bytes(before: StormRecord, after: StormRecord) -> Iterator[Difference]:
     for phase in (Phase.SAVE, Phase.RESTORE):
-        old, new = planned_bytes(before, phase), planned_bytes(after, phase)
+        old, new = planned_bytes(before, phase.word), planned_bytes(after, phase.word)
         if old and new and old != new:
             weight: Weight = "noted" if _is_reshaped(before, after) else "refuses"
             yield Difference(f"bytes of a {phase.word}", f"{old:,}", f"{new:,}", weight)
@@ -111,9 +111,9 @@ def _is_reshaped(before: StormRecord, after: StormRecord) -> bool:
     return before.asked.get(name, ("", ""))[1] != after.asked.get(name, ("", ""))[1]
 
 
-def planned_bytes(record: StormRecord, phase: Phase) -> int:
-    """Bytes that a measured round was to move; 0 when there was none."""
-    return max((each.planned_bytes for each in record.phases if each.phase == phase and each.round >= 1), default=0)
+def planned_bytes(record: StormRecord, word: str) -> int:
+    """Bytes that a measured round of a phase, or of a load's stage, was to move; 0 when there was none."""
+    return max((each.planned_bytes for each in record.phases if each.word == word and each.round >= 1), default=0)
 
 
 def _system(before: StormRecord, after: StormRecord) -> Iterator[Difference]:

@@ -34,7 +34,7 @@ def _storm(save_s: float = 2.0, rounds: int = 6, name: str = "x", noise: int = 0
 
 
 def _words(found: Comparison) -> dict[str, str]:
-    return {f"{each.phase.word} {each.name}": each.word for each in found.changes}
+    return {f"{each.phase} {each.name}": each.word for each in found.changes}
 
 
 def test_a_regression_is_called_worse():
@@ -133,6 +133,27 @@ def test_other_bytes_leave_rates_to_compare():
     assert {each.name for each in found.headline} == {"bytes_per_s"}
 
 
+def test_a_load_is_compared_by_its_rate_and_latencies():
+    """Whoever shares the storage: its stage stands by its name, and decides nothing by itself."""
+
+    def with_load(made: StormRecord, factor: int) -> StormRecord:
+        loads = [
+            replace(each, phase=Phase.LOAD, name="lookups during the save", barrier_to_barrier_ns=0,
+                    latency=replace(each.latency, max_ns=each.latency.max_ns * factor))
+            for each in made.phases
+            if each.phase == Phase.RESTORE
+        ]  # fmt: skip
+        return replace(made, phases=(*made.phases, *loads))
+
+    found = compare(with_load(_storm(noise=1), 1), with_load(_storm(noise=2), 3))
+    words = _words(found)
+    assert words["lookups during the save read max"] == "worse"
+    assert words["lookups during the save ops_per_s"] in ("same", "cannot tell")
+    assert {each.phase for each in found.headline} == {"save", "restore"}
+    assert found.word != "worse"
+    assert "\nLookups during the save\n" in terminal.render_sections(compared.sections(found))
+
+
 def test_rounds_and_patience_are_no_difference():
     """Nor are limits; planted faults, hosts and mounts are told and refuse nothing."""
     other = with_job(with_job(_storm(), "storm", rounds=9, timeout="1h"), "slo", save_seconds=9)
@@ -164,7 +185,7 @@ def test_a_creep_is_an_alarm():
     """Each night 1.5 % slower: no night is worse than the one before, and the sum is told."""
     nights = tuple(compare(_storm(), _storm(2.0 * 1.015**n, noise=n, name=f"night-{n}")) for n in range(1, 9))
     found = series(nights)
-    save = next(each for each in found.drifts if each.phase == Phase.SAVE)
+    save = next(each for each in found.drifts if each.phase == "save")
     assert save.word == "worse"
     assert save.worse_by == pytest.approx(0.12, abs=0.04)
     assert "ALARM, worse" in terminal.render_sections(compared.series_sections(found))

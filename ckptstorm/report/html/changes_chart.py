@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptstorm.report.compare import PHASES, Change, Comparison, Word
+from ckptstorm.report.compare import Change, Comparison, Word
 from ckptstorm.report.compared import NAMES
 from ckptstorm.report.html.chart import BLUE, GREEN, GREY, ORANGE, VERMILION, Chart, Figure, View, axis, figure, plain
 
@@ -19,10 +19,10 @@ _ROW_PX, _FRAME_PX = 24, 110
 def changes_chart(comparison: Comparison) -> Chart | None:
     """One view a phase; numbers without an interval are only in the table."""
     views = []
-    for phase in PHASES:
+    for phase in dict.fromkeys(each.phase for each in comparison.changes):
         known = [each for each in comparison.changes if each.phase == phase and each.interval is not None]
         if known:
-            views.append(View(phase.word, _figure(known, comparison.same_within)))
+            views.append(View(phase, _figure(known, comparison.same_within)))
     return Chart("changes", "Changes and their intervals", _finding(comparison), tuple(views)) if views else None
 
 
