@@ -231,13 +231,14 @@ def _is_unknown_op(meant: Meant, loads: tuple[LoadWords, ...]) -> bool:
 
 
 def _unknown_word(key: str, meant: Meant | None, loads: tuple[LoadWords, ...]) -> str:
-    first = key.partition("_")[0]
-    if "_" in key and "-" in first:
-        names = ", ".join(load.name for load in loads) or "none"
-        return f'there is no load "{first}" (loads of this job: {names}){suggestion(key, keys(loads))}'
-    if meant is not None:
-        return f'there is no op "{meant.op}"{suggestion(key, keys(loads))}'
-    return f"unknown key{suggestion(key, keys(loads))}"
+    first, near = key.partition("_")[0], suggestion(key, keys(loads))
+    names = ", ".join(load.name for load in loads) or "none"
+    if "_" in key and "-" in first and first not in [load.name for load in loads]:
+        return f'there is no load "{first}" (loads of this job: {names}){near}'
+    if meant is None:
+        return f"unknown key{near}"
+    either = f' and no load "{first}" (loads of this job: {names})' if "_" in meant.op and not meant.whose else ""
+    return f'there is no op "{meant.op}"{either}{near}'
 
 
 def _saves(job: Job) -> bool:

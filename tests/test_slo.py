@@ -58,6 +58,7 @@ def test_what_a_key_means(key, whose, number, op, quantile, during):
         ("blocked_seconds = 1", "only asynchronous saves have it"),
         ("restore_commit_seconds = 1", "only a save has it"),
         ('hot-stats_stat_p99 = "1ms"', 'there is no load "hot-stats" (loads of this job: none)'),
+        ('lookup_stat_p99 = "1ms"', 'there is no op "lookup_stat" and no load "lookup" (loads of this job: none)'),
         ('list_p99 = "1ms"', "nothing in this job makes that op: list"),
     ],
 )
@@ -91,3 +92,23 @@ def test_every_key_that_is_suggested_is_one():
     """A did-you-mean may not lead into the next refusal."""
     assert all(understand(key, []) is not None for key in keys([]))
     assert len(QUANTILES) == 5
+
+
+def test_limits_on_loads_are_held_against_what_they_do():
+    """Its name, its ops, and whether it runs beside the save; another's op is refused, and a load that is alone."""
+    job = '[[load]]\nkind = "metadata"\nname = "lookups"\nwhen = "{when}"\n{rate}mix = {{ stat = 1 }}\n'
+    beside = job.format(when="beside", rate='rate = "10/s"\n')
+    alone = job.format(when="alone", rate='duration = "1s"\n')
+    for limit in ("lookups_stat_p99_during_save", "stat_p999_during_restore", "lookups_stat_p50"):
+        assert _decode(f'{limit} = "5ms"', beside).slo
+    assert _decode("metadata_ops_per_s_per_node = 1000", alone).slo
+    for text, limit, says in (
+        (beside, 'lookups_list_p99_during_save = "5ms"', "no load beside the save makes that op: list"),
+        (alone, 'lookups_stat_p99_during_save = "5ms"', 'load "lookups" does not run beside the save'),
+        (beside, 'lookups_unlink_p99 = "5ms"', "nothing in this job makes that op: unlink"),
+        (beside, "lookups_commit_seconds = 5", "only a save has it"),
+        (beside, "lookup_iops = 5", 'did you mean "lookups_iops"?'),
+    ):
+        with pytest.raises(JobError) as raised:
+            _decode(limit, text)
+        assert says in str(raised.value)
