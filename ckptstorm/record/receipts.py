@@ -154,14 +154,19 @@ def _direct(record: StormRecord, _: Summaries) -> Receipt:
 
 
 def _self(record: StormRecord, summaries: Summaries) -> Receipt:
-    phases = [s for s in summaries if s.is_measured and s.phase in (Phase.SAVE, Phase.RESTORE) and s.seconds > 0]
+    kinds = (Phase.SAVE, Phase.RESTORE, Phase.LOAD)
+    phases = [s for s in summaries if s.is_measured and s.phase in kinds and s.seconds > 0]
     if not phases or settings.is_instrument(record):
         return Receipt("unknown", "no storage was measured, so nothing is known of what the client adds")
     save = max((s.generate_share for s in phases if s.phase == Phase.SAVE), default=0.0)
     restore = max((s.verify_share for s in phases if s.phase == Phase.RESTORE), default=0.0)
     inline = " (the posix engine does both on the I/O thread)" * (settings.engine_name(record) == "posix")
     spent = f"{percent(save)} of the save making bytes and {percent(restore)} of the restore comparing them{inline}"
-    if max(save, restore) > SELF_WAIT_SHARE:
+    waits = [max(s.generate_share, s.verify_share) for s in phases if s.phase == Phase.LOAD and not s.is_reading_back]
+    if waits:
+        of_load = f"{percent(max(waits))} of a load on both{inline}"
+        spent = f"{spent}, {of_load}" if settings.saves(record) else of_load
+    if max(save, restore, *waits) > SELF_WAIT_SHARE:
         return Receipt("client_bound", f"these numbers are a lower bound for the storage: a client spent {spent}")
     return Receipt("ok", f"no client spent more than {spent}")
 

@@ -106,6 +106,11 @@ class PhaseSummary:
         return self.round >= 1
 
     @property
+    def is_reading_back(self) -> bool:
+        """Whether it is the reading back of what a load wrote: evidence, and no rate that anybody asks for."""
+        return self.phase == Phase.LOAD and self.name.endswith(" verify")
+
+    @property
     def is_finished(self) -> bool:
         """Whether every rank did all that was planned, without an error: only then is T a time of the save."""
         is_clean = not (self.error_count or self.mismatch_count or self.unfinished_ranks)

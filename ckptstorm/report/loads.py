@@ -14,7 +14,7 @@ from ckptstorm.record.rounds import measured
 from ckptstorm.record.words import counted, percent
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table
-from ckptstorm.units import count_text, rate_text, time_text
+from ckptstorm.units import bytes_text, count_text, rate_text, time_text
 
 #: Op kinds below the actions: a create is an open and a close, and one of them is the slow one.
 _KINDS_SHOWN = 8
@@ -91,6 +91,8 @@ def _stage(known: Known, name: str) -> list[Block]:
     middle = rounds.middle
     actions = _actions(known, name, middle.round)
     moved = f", {rate_text(middle.bytes_per_s)}, {count_text(middle.iops)} IOPS" if middle.bytes else ""
+    verified = int(_record(known, name, middle.round).rows["verified_bytes"].sum(dtype="int64"))
+    moved += f", {bytes_text(verified)} compared" if verified else ""
     done = (
         f"{time_text(middle.seconds * NS_PER_S)}{moved}; first rank {time_text(middle.first_done_s * NS_PER_S)}, "
         f"last {time_text(middle.last_done_s * NS_PER_S)}"
