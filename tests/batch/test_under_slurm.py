@@ -22,14 +22,9 @@ def storm_of(cluster: Slurm, place: Path, *launcher: str, job: str = TINY, more:
     return json.loads(told)
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpiexec"])
-def test_a_storm_joins_the_allocation(cluster, place, launcher, mpiexec):
-    """srun starts the ranks, or an mpiexec inside the allocation does: two nodes by name, two ranks each."""
-    words = (
-        ("srun", "-N2", "-n4", "--ntasks-per-node=2")
-        if launcher == "srun"
-        else ("salloc", "-Q", "-N2", "-n4", "--ntasks-per-node=2", mpiexec, "-iface", "lo", "-n", "4")
-    )
+def test_a_storm_joins_the_allocation(cluster, place, mpiexec):
+    """An mpiexec inside the allocation starts the ranks: two nodes by name, two ranks each."""
+    words = ("salloc", "-Q", "-N2", "-n4", "--ntasks-per-node=2", mpiexec, "-iface", "lo", "-n", "4")
     told = storm_of(cluster, place, *words)
     assert told["ended"] == "complete"
     assert [(node["host"], node["rank_count"]) for node in told["nodes"]] == [("n1", 2), ("n2", 2)]
@@ -41,7 +36,7 @@ def test_a_storm_joins_the_allocation(cluster, place, launcher, mpiexec):
 
 
 def test_nodes_are_slurms_not_host_names(cluster, place):
-    """Two emulated nodes that bear one host name are two nodes all the same: Slurm is asked, not the name."""
+    """By srun: two emulated nodes that bear one host name are two nodes all the same: Slurm is asked, not the name."""
     (place / "job.toml").write_text(TINY)
     rename = 'exec unshare -u bash -c \'hostname same && exec "$@"\' rename "$@"'
     words = ("srun", "-N2", "-n4", "--ntasks-per-node=2", "bash", "-c", rename, "under")
