@@ -65,3 +65,7 @@ def test_a_record_without_any_of_it_has_no_such_section():
     odd = {"file_system": {"targets": 3, "quotas": ["x"], "details": []}, "placement": {"targets": [], "map": 7}}
     made = synthetic.record(Make(rounds=1))
     render(replace(made, environment=made.environment | odd))
+    placed = _made().environment["placement"]
+    for strange in (7, [3], [[0, "a", "b"]], [[0, "a", [99, None]]], [["x", "a", [0]]]):
+        made = _made()
+        render(replace(made, environment=made.environment | {"placement": placed | {"map": strange}}))
