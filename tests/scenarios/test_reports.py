@@ -59,12 +59,13 @@ def test_2_inert_flags(place, durability):
     log = place / "strace"
     words = [sys.executable, "-P", "-m", "ckptstorm", "run", "job.toml", "--ranks", "2", "--json"]
     ended = subprocess.run(
-        ["strace", "-f", "-qq", "-y", "-e", "trace=fsync", "-o", log, *words, "--set", f"io.durability={durability}"],
+        ["strace", "-ff", "-qq", "-y", "-e", "trace=fsync", "-o", log, *words, "--set", f"io.durability={durability}"],
         capture_output=True, text=True, timeout=100, env=clean_environment(), cwd=place, check=False,
     )  # fmt: skip
     assert ended.returncode in (0, 1), ended.stderr
     data = json.loads(ended.stdout)
-    synced = re.findall(r"fsync\(\d+<[^>]*/step-0/?([^>]*)>\) += 0", log.read_text())
+    logged = "".join(each.read_text() for each in place.glob("strace.*"))  # one log a thread: no line is cut in two
+    synced = re.findall(r"fsync\(\d+<[^>]*/step-0/?([^>]*)>\) += 0", logged)
     files = {"__0_0.distcp", "__1_0.distcp", ".metadata.tmp", ""}  # and the directory, after the rename
     assert set(synced) == (files if durability == "fsync" else set())
     assert _phase(data, "save")["sync_count"] == _phase(data, "save")["planned_sync_count"] == len(synced)
