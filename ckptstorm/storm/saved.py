@@ -89,8 +89,14 @@ def read(directory: str) -> Saved:
         ) from None
     except OSError as error:
         raise PlaceError(f"{where}: cannot be read: {error.strerror}") from None
-    with os.fdopen(fd, "rb") as file:
-        raw = file.read(_BYTES_MAX) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    try:
+        with os.fdopen(fd, "rb") as file:
+            raw = file.read(_BYTES_MAX) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except OSError as error:
+        raise PlaceError(
+            f"{where}: cannot be read: {error.strerror}, although its sync had returned: the storage did not keep it",
+            "save again with durable syncs",
+        ) from None
     try:
         saved = msgspec.json.decode(raw, type=Saved)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
