@@ -85,6 +85,11 @@ def spans(programs: Iterable[Program], kinds: Sequence[Kind]) -> list[Span]:
     return [_span(location, np.concatenate(pairs, axis=1)) for location, pairs in sorted(ranges.items())]
 
 
+def largest(many: Sequence[Span], count: int) -> list[Span]:
+    """Those of which most is moved: what is left out makes the least that must pass smaller, and never wrong."""
+    return sorted(many, key=lambda one: -one.unique_bytes)[:count]
+
+
 def least_bytes(many: Iterable[Span]) -> int:
     """The least that must pass for all these spans together, when all that was passed once is kept.
 

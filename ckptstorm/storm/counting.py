@@ -12,12 +12,15 @@ import numpy as np
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.filesystems.contract import CannotError, Counters
 from ckptstorm.measure.rows import Phase
-from ckptstorm.measure.traffic import Share, Span, Traffic, least_bytes, spans
+from ckptstorm.measure.traffic import Share, Span, Traffic, largest, least_bytes, spans
 from ckptstorm.program import READS, WRITES
 from ckptstorm.storm.collect import planned_of
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lowered import programs_of
 from ckptstorm.storm.phase import Seen
+
+#: A rank tells of so many files: ten thousand ranks that each read from hundreds must not fill rank 0.
+_SPANS_TOLD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Counting:
         if phase not in stages:
             return []
         if phase not in self._due_bytes:
-            found = spans(programs_of(stages[phase][0]), stages[phase][1])
+            found = largest(spans(programs_of(stages[phase][0]), stages[phase][1]), _SPANS_TOLD)
             mine = [asdict(one) | {"location": os.path.join(self._crew.directory, one.location)} for one in found]
             told = self._cluster.texts_on_rank_0(json.dumps([self._cluster.place.node_index, mine]))
             by_node: dict[int, list[Span]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ckptstorm.measure.traffic import Span, least_bytes, spans
+from ckptstorm.measure.traffic import Span, largest, least_bytes, spans
 from ckptstorm.program import READS, WRITES, Kind, Path, Program, op, open_length, table
 
 _OPEN = op(Kind.OPEN, 0, length_bytes=open_length(os.O_RDONLY))
@@ -42,3 +42,10 @@ def test_partly_shared_ranges_count_the_larger():
     """A chain of overlaps is one group: no more than its largest part is certain to have passed."""
     chain = [Span("x", 0, 60, 60), Span("x", 50, 100, 50), Span("x", 90, 200, 110), Span("x", 200, 210, 10)]
     assert least_bytes(chain) == 110 + 10
+
+
+def test_leaving_out_small_files_only_makes_less_due():
+    """Of a hundred files the two largest are told of; what is due from them is no more than from all."""
+    many = [Span(f"file-{number}", 0, number, number) for number in range(100)]
+    assert [one.location for one in largest(many, 2)] == ["file-99", "file-98"]
+    assert least_bytes(largest(many, 2)) == 197 < least_bytes(many)
