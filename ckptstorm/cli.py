@@ -32,7 +32,7 @@ VERBS = {
     "import": Entry("ckptstorm.verbs.importing:import_", "What other tools wrote, as ours."),
     "recover": Entry("ckptstorm.verbs.recover:recover", "After a lost rank: what could training go on from?"),
     "clean": Entry("ckptstorm.verbs.clean:clean", "Remove exactly the files that a storm left."),
-    "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, models, file systems, jobs."),
+    "list": Entry("ckptstorm.verbs.list:list_", "What there is: engines, layouts, loads, models, jobs …"),
 }
 
 

@@ -10,6 +10,7 @@ from ckptstorm.engines import ENGINES, missing
 from ckptstorm.filesystems import FILE_SYSTEMS
 from ckptstorm.jobfile import shipped_jobs
 from ckptstorm.layouts import LAYOUTS
+from ckptstorm.loads import LOADS
 from ckptstorm.model.zoo import MODELS
 from ckptstorm.storm.check import Preflight
 from ckptstorm.storm.findings import Finding
@@ -28,6 +29,10 @@ def _engines() -> list[Row]:
 
 def _layouts() -> list[Row]:
     return [{"name": name, "purpose": entry.purpose, "source": entry.source} for name, entry in LAYOUTS.items()]
+
+
+def _loads() -> list[Row]:
+    return [{"name": name, "purpose": entry.purpose} for name, entry in LOADS.items()]
 
 
 def _models() -> list[Row]:
@@ -56,6 +61,7 @@ def _question(text: str) -> str:
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "engines": _engines,
     "layouts": _layouts,
+    "loads": _loads,
     "models": _models,
     "filesystems": _file_systems,
     "jobs": _jobs,

@@ -207,7 +207,7 @@ def test_check_looks_and_writes_nothing(ckptstorm, place):
 def test_lists_are_data_too(ckptstorm):
     """list --json holds what list prints."""
     data = ckptstorm("list", "--json").data
-    assert {"engines", "layouts", "models", "filesystems", "jobs"} == set(data)
+    assert {"engines", "layouts", "loads", "models", "filesystems", "jobs"} == set(data)
     assert {"posix", "null"} <= {row["name"] for row in data["engines"]}
     assert all(row["purpose"] for rows in data.values() for row in rows)
 
