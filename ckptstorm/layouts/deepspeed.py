@@ -19,6 +19,7 @@ import numpy as np
 from ckptstorm.errors import JobError
 from ckptstorm.layouts import archives
 from ckptstorm.layouts.contract import Census, LayoutOptions, Pointer, Reader, Scene, no_reshard
+from ckptstorm.layouts.deepspeed_experts import check_experts
 from ckptstorm.layouts.deepspeed_files import Files
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -48,6 +49,8 @@ class DeepSpeedOptions(LayoutOptions, frozen=True, forbid_unknown_fields=True):
     #: Barriers before the optimizer files: none as in 0.19.6; one after each data rank's turn as in
     #: releases that create the files one after another; or one in place of those.
     barriers: Literal["none", "each", "one"] = "none"
+    #: Experts are DeepSpeed's own MoE layers, with a file each; always so with [parallel] expert above 1.
+    expert_files: bool = False
 
 
 class DeepSpeedLayout:
@@ -59,7 +62,9 @@ class DeepSpeedLayout:
     def __init__(self, scene: Scene, options: Any) -> None:
         self._scene, self._barriers = scene, options.barriers
         self._looks_by_part: dict[int, tuple[Call, ...]] = {}
-        self._files = Files(scene.model, scene.parallel, _STAGES.get(scene.sharding, 0), options.precision)
+        experts: Literal["files", "plain"] = "files" if scene.parallel.expert > 1 or options.expert_files else "plain"
+        stage = _STAGES.get(scene.sharding, 0)
+        self._files = Files(scene.model, scene.parallel, stage, options.precision, experts)
 
     def check(self) -> None:
         """Refuse what ZeRO is not, or what is not planned here."""
@@ -79,11 +84,8 @@ class DeepSpeedLayout:
                 '[model] states = "bf16" is not planned for [layout] name = "deepspeed": ZeRO keeps its states in fp32',
                 "remove [model] states",
             )
-        if scene.parallel.expert > 1:
-            raise JobError(
-                f'[parallel] expert = {scene.parallel.expert} is not planned for [layout] name = "deepspeed"',
-                "set [parallel] expert = 1",
-            )
+        if self._files.experts == "files":
+            check_experts(scene)
         if scene.parallel.pipeline > 1 and scene.sharding != "zero1":
             raise JobError(
                 f'[parallel] pipeline = {scene.parallel.pipeline}: DeepSpeed refuses it with "{scene.sharding}"',
@@ -107,7 +109,7 @@ class DeepSpeedLayout:
             Meet("barrier", "the save directory is there"),
             Meet("barrier", "tag hash: all-reduce of 20 bytes (maximum)", bytes_per_rank=20),
             Meet("barrier", "tag hash: all-reduce of 20 bytes (minimum)", bytes_per_rank=20),
-            Run(((*_MAKE_TAG, *found, *self._model_file(rank)),)),
+            Run(((*_MAKE_TAG, *found, *self._expert_writes(rank), *self._model_file(rank)),)),
             *self._turns(rank),
             Run((self._optimizer_file(rank),)),
             *commit,
@@ -134,6 +136,7 @@ class DeepSpeedLayout:
                     Call(Kind.STAT, own),
                     _load(own, self._files.model_archive(writer)),
                     *self._layer_reads(part),
+                    *self._expert_reads(rank),
                     *self._looks(part),
                     _load(self._optimizer_path(rank), self._files.optimizer_archive(rank)),
                 ),
@@ -153,9 +156,10 @@ class DeepSpeedLayout:
         """The rank's files; rank 0 also makes the script and `latest`."""
         data, part = self._files.place(rank)
         layers = tuple(name for name, _ in self._files.layer_files(part)) if data == 0 else ()
+        experts = tuple(name for name, _ in self._own_experts(rank))
         model = (*layers, self._files.model_name(rank)) if self._files.has_model_file(rank) else ()
         commit = (_SCRIPT.name, _LATEST.name) if rank == 0 else ()
-        return (*model, self._files.optimizer_name(rank), *commit)
+        return (*experts, *model, self._files.optimizer_name(rank), *commit)
 
     def save_classes(self) -> tuple[tuple[int, int], ...]:
         """By whether they are rank 0, stand among the first d ranks, and by their files."""
@@ -181,7 +185,7 @@ class DeepSpeedLayout:
             found.append(self._files.model_archive(rank))
         if data == 0:
             found += [archive for _, archive in self._files.layer_files(part)]
-        return found
+        return found + [archive for _, archive in self._own_experts(rank)]
 
     def _looks(self, part: int) -> tuple[Call, ...]:
         """A stat of every optimizer file of a data group; the same for all its ranks."""
@@ -231,6 +235,21 @@ class DeepSpeedLayout:
             yield _load(_path(name, self._files.rank_of(0, first), archive), archive)
             yield Call(Kind.STAT, own)
             yield _load(own, own_archive)
+
+    def _own_experts(self, rank: int) -> tuple[tuple[str, Archive], ...]:
+        """(name, content) of each expert that `rank` writes: it is the first of those that hold it."""
+        return self._files.expert_files(rank) if self._files.expert_place(rank)[0] == 0 else ()
+
+    def _expert_writes(self, rank: int) -> Draft:
+        stored = (_stored(_path(name, rank, archive), archive) for name, archive in self._own_experts(rank))
+        return tuple(item for draft in stored for item in draft)
+
+    def _expert_reads(self, rank: int) -> Iterator[ReadFile]:
+        """Each expert that the rank holds, by whoever wrote it."""
+        data, part = self._files.place(rank)
+        writer = self._files.rank_of(data % self._scene.parallel.expert, part)
+        for name, archive in self._files.expert_files(rank):
+            yield _load(_path(name, writer, archive), archive)
 
     def _optimizer_file(self, rank: int) -> Draft:
         return _stored(self._optimizer_path(rank), self._files.optimizer_archive(rank))

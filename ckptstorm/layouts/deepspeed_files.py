@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ckptstorm.layouts.deepspeed_experts import Experts
 from ckptstorm.layouts.deepspeed_layers import Layers
 from ckptstorm.layouts.formats import torch_save
 from ckptstorm.layouts.formats.torch_save import Archive
@@ -31,6 +32,8 @@ SUB_GROUP_ELEMENTS = 10**9
 _MODEL_PICKLE, _MODEL_ENTRY, _MODEL_NAME, _MODEL_LATE, _LATE_FROM = 900, 115, 3.1, 37, 25
 # A rank's optimizer file names the params that its partition touches; K / d and one that is cut, on average.
 _OPTIMIZER_PICKLE, _OPTIMIZER_ENTRY, _OPTIMIZER_LATE, _OPTIMIZER_LATE_FROM = 1360, 28, 6, 50
+#: A second group, that of the experts, with its settings and mappings; its entries are in the average.
+_OPTIMIZER_GROUP = 750
 _STAGE_3_PICKLE, _SUB_GROUP_ENTRY = 1000, 250
 # With layer files the model file holds the shapes of its params and the settings.
 _SETTINGS_PICKLE, _SETTINGS_ENTRY = 773, 22
@@ -45,12 +48,14 @@ class Files:
         parallel: tensor and pipeline make DeepSpeed's model parallelism; all else is data.
         stage: 1, 2 or 3.
         precision: of the weights; in the names.
+        experts: "files": experts are DeepSpeed's own, each in files of its own; "plain": weights like others.
     """
 
     model: ModelSpec
     parallel: ParallelSpec
     stage: int
     precision: Literal["bf16", "fp16"]
+    experts: Literal["files", "plain"] = "plain"
 
     @cached_property
     def part_count(self) -> int:
@@ -78,6 +83,32 @@ class Files:
         pipeline, tensor = divmod(part, self.parallel.tensor)
         return (pipeline * self.data_count + data) * self.parallel.tensor + tensor
 
+    def expert_place(self, rank: int) -> tuple[int, int]:
+        """(place among ranks with the same experts, expert-parallel rank): neighbours hold different experts."""
+        return divmod(self.place(rank)[0], self.parallel.expert)
+
+    def expert_files(self, rank: int) -> tuple[tuple[str, Archive], ...]:
+        """(name, content) of each expert that `rank` holds; none where experts are weights like others."""
+        if self.experts == "plain":
+            return ()
+        expert_rank, part = self.expert_place(rank)[1], self.place(rank)[1]
+        if (expert_rank, part) not in self._expert_files:
+            own = self.expert_layers.held(expert_rank)
+            self._expert_files[expert_rank, part] = tuple(
+                (self.expert_layers.name(*at, part), self.expert_layers.archive(*at, part)) for at in own
+            )
+        return self._expert_files[expert_rank, part]
+
+    @cached_property
+    def _expert_files(self) -> dict[tuple[int, int], tuple[tuple[str, Archive], ...]]:
+        """Made before, by expert-parallel and model-parallel rank."""
+        return {}
+
+    @cached_property
+    def expert_layers(self) -> Experts:
+        """The model's experts."""
+        return Experts(self.model, self.parallel)
+
     def has_model_file(self, rank: int) -> bool:
         """Whether `rank` writes weights (stages 1 and 2) or their placeholders (stage 3)."""
         return self.stage == 3 or self.place(rank)[0] == 0
@@ -101,6 +132,11 @@ class Files:
             return Archive(stem, _SETTINGS_PICKLE + self._held_names(part, _SETTINGS_ENTRY), ())
         if self.stage == 3:
             return Archive(stem, self._model_pickle, (0,) * self.model.tensor_count)
+        if self.experts == "files":  # cloned before they are saved, so that none drags the flat buffer along
+            held = self._elements[:, part][~self._is_expert]
+            return Archive(
+                stem, self._model_pickle_of(~self._is_expert), tuple((WEIGHT_BYTES * held[held > 0]).tolist())
+            )
         return Archive(stem, self._model_pickle, (WEIGHT_BYTES * self._groups[part][0] * self.data_count,))
 
     def layer_files(self, part: int) -> tuple[tuple[str, Archive], ...]:
@@ -141,6 +177,8 @@ class Files:
         kinds = {kind: index for index, kind in enumerate(dict.fromkeys(content))}
         by_part = np.array([kinds[kind] for kind in content], dtype=np.int64)
         keys = np.stack([_digits(data), np.maximum(_digits(part), 2), by_part[part], data == 0])
+        if self.experts == "files":
+            keys = np.concatenate([keys, [data % self.parallel.expert, data < self.parallel.expert]])
         _, first, class_of, counts = np.unique(keys, axis=1, return_index=True, return_inverse=True, return_counts=True)
         return first.astype(np.int64), class_of.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
@@ -148,6 +186,15 @@ class Files:
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         """By model-parallel rank: elements of each flat fp32 group of one data rank."""
         elements = self._elements
+        if self.experts == "files":
+            own = elements[self._is_expert].sum(axis=0) // self.parallel.expert
+            dense = elements[~self._is_expert].sum(axis=0)
+            alike = self.data_count // self.parallel.expert
+            shares = ((dense, self.data_count), (own, alike))
+            return tuple(
+                tuple(2 * -(-int(total[part]) // (2 * count)) for total, count in shares)
+                for part in range(self.part_count)
+            )
         if self.stage < 3:
             return tuple((2 * -(-int(total) // (2 * self.data_count)),) for total in elements.sum(axis=0))
         parts = -(-elements // self.data_count)
@@ -177,14 +224,22 @@ class Files:
         return int(self._name_lengths[is_held].sum()) + entry_bytes * int(is_held.sum())
 
     @cached_property
+    def _is_expert(self) -> NDArray[np.bool_]:
+        """By tensor: whether it is of an expert."""
+        return np.array([tensor.expert is not None for tensor in self.model.tensors()], dtype=np.bool_)
+
+    @cached_property
     def _name_lengths(self) -> Int64s:
         return np.array([len(tensor.name) for tensor in self.model.tensors()], dtype=np.int64)
 
     @cached_property
     def _model_pickle(self) -> int:
-        count = self.model.tensor_count
+        return self._model_pickle_of(np.ones(self.model.tensor_count, dtype=np.bool_))
+
+    def _model_pickle_of(self, which: NDArray[np.bool_]) -> int:
+        count = int(which.sum())
         late = _MODEL_LATE * max(count - _LATE_FROM, 0)
-        return _MODEL_PICKLE + _MODEL_ENTRY * count + int(_MODEL_NAME * int(self._name_lengths.sum())) + late
+        return _MODEL_PICKLE + _MODEL_ENTRY * count + int(_MODEL_NAME * int(self._name_lengths[which].sum())) + late
 
     def _optimizer_pickle(self, part: int) -> int:
         if self.stage == 3:
@@ -192,7 +247,8 @@ class Files:
         held = int((self._elements[:, part] > 0).sum())
         count = -(-held // self.data_count) + (self.data_count > 1)
         late = _OPTIMIZER_LATE * max(count - _OPTIMIZER_LATE_FROM, 0)
-        return _OPTIMIZER_PICKLE + count * (_OPTIMIZER_ENTRY + self._held_names(part, 0) // max(held, 1)) + late
+        more = _OPTIMIZER_GROUP * (len(self._groups[part]) - 1)
+        return _OPTIMIZER_PICKLE + more + count * (_OPTIMIZER_ENTRY + self._held_names(part, 0) // max(held, 1)) + late
 
 
 def _sub_groups(parts: Int64s) -> tuple[int, ...]:

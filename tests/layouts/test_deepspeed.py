@@ -13,6 +13,7 @@ from ckptstorm.program import SYNCS, Kind
 from ckptstorm.steps import Call, Facts, Meet, Run, WriteFile
 from ckptstorm.testing.layouts import LayoutContract, items, programs
 from ckptstorm.units import Bytes
+from tests.layouts.whole_world import assert_saves_and_restores, assert_totals_are_the_sum
 from tests.test_plan import count
 
 # 56,369,664 parameters in 75 tensors: the model of the reference traces.
@@ -245,3 +246,25 @@ def test_a_large_world():
     assert sums.restore.by_kind["stat"] == 16_384 * (2048 + 2)
     assert sums.file_count == 16_384 + 8 + 2
     assert sums.restore.data_bytes == pytest.approx(405_853_388_800 * (12 + 4 * 2048), rel=0.01)
+
+
+MOE = ModelTable(
+    architecture="mixtral", layers=3, hidden=24, ffn=40, heads=4, kv_heads=2, vocab=19, experts=12
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("ranks", "tensor", "expert"), [(4, 1, 2), (8, 2, 4), (6, 1, 3)])
+def test_experts_have_files_of_their_own(tmp_path, ranks, tensor, expert):
+    """Every expert of every layer is written once for each tensor rank, and read by all who hold it."""
+    asked = Job(
+        model=MOE,
+        parallel=ParallelTable(sharding="zero1", tensor=tensor, expert=expert),
+        layout=LayoutTable(name="deepspeed"),
+    )
+    world = World(ranks, ranks)
+    created = [name for rank in range(ranks) for name in plan(asked, world, rank).created]
+    experts = [name for name in created if "_expert_" in name]
+    assert len(experts) == len(set(experts)) == 3 * 12 * tensor
+    assert "layer_2_expert_11_mp_rank_00_model_states.pt" in experts
+    assert_totals_are_the_sum(asked, world)
+    assert_saves_and_restores(asked, world, tmp_path)

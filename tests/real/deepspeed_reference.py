@@ -15,6 +15,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.moe.layer import MoE
+from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed.pipe import PipelineModule
 from torch import nn
 
@@ -28,10 +30,18 @@ class Owner(nn.Module):
         return own + sum((child() for child in self.children()), torch.zeros(()))
 
 
-def build(tensors):
-    """A module whose parameters have exactly these (name, shape)s, in this order."""
+def build(tensors, experts=None):
+    """A module whose parameters have exactly these (name, shape)s, in this order; experts are DeepSpeed's own."""
     root = Owner()
     for name, shape in tensors:
+        if experts and f".{experts['at']}." in name:
+            owner = root.get_submodule(name.split(f".{experts['at']}.")[0])
+            if experts["at"] not in owner._modules:
+                one = build(experts["tensors"])
+                owner.add_module(
+                    experts["at"], MoE(experts["hidden"], one, experts["count"], ep_size=experts["parallel"])
+                )
+            continue
         *owners, leaf = name.split(".")
         module = root
         for owner in owners:
@@ -81,12 +91,19 @@ def main():
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(task["rank_count"])}
     deepspeed.init_distributed("gloo")
     stages = task.get("stages", 1)
-    model = build(task["tensors"]) if stages == 1 else pipeline(task["layers"], stages)
+    experts = task.get("experts")
+    model = build(task["tensors"], experts) if stages == 1 else pipeline(task["layers"], stages)
     settings = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True}
     settings["zero_optimization"] = {"stage": task["stage"]}
-    engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=settings)
+    held = list(model.parameters())
+    if experts:
+        held = split_params_into_different_moe_groups_for_optimizer({"params": held, "name": "all"})
+    engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(held), config=settings)
     if stages > 1:
         engine.train_batch(iter([(torch.ones(1, 4, dtype=torch.bfloat16), torch.ones(1, 4))]))
+    elif experts:  # routing tokens needs no trace: every parameter gets a gradient
+        engine.backward(sum(parameter.float().square().sum() for parameter in engine.module.parameters()))
+        engine.step()
     else:
         engine.backward(engine())
         engine.step()

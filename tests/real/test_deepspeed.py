@@ -22,6 +22,7 @@ from tests.require import missing
 
 RANK_COUNT = 2
 MODEL = ModelTable(architecture="llama", layers=3, hidden=192, ffn=512, heads=4, kv_heads=2, vocab=3)
+MOE = ModelTable(architecture="mixtral", layers=2, hidden=192, ffn=256, heads=4, kv_heads=2, vocab=3, experts=4)
 TAG = "global_step1"
 WORDS = {"openat": "open", "newfstatat": "stat", "pread64": "read", "sendfile": "write"}
 DATA = ("read", "write", "writev")
@@ -41,9 +42,9 @@ def python():
     return interpreter
 
 
-@pytest.fixture(scope="module", params=[1, 3, "pipeline"])
+@pytest.fixture(scope="module", params=[1, 3, "pipeline", "experts"])
 def stage(request):
-    """ZeRO's stage, or stage 1 with two pipeline stages."""
+    """ZeRO's stage, or stage 1 with two pipeline stages or two expert-parallel ranks."""
     return request.param
 
 
@@ -57,10 +58,21 @@ def folder(tmp_path_factory, stage):
 def traced(python, folder, stage):
     """By rank: the calls of a save and a restore, into a save directory that is there as from the second save on."""
     (folder / "checkpoint").mkdir()
-    tensors = [(tensor.name, tensor.shape) for tensor in resolve(MODEL).tensors()]
+    held = list(resolve(MOE if stage == "experts" else MODEL).tensors())
+    tensors = [(tensor.name, tensor.shape) for tensor in held]
     task = {"rank_count": RANK_COUNT, "tensors": tensors, "stage": stage, "script": "deepspeed_reference.py"}
     if stage == "pipeline":
         task |= {"stage": 1, "stages": 2, "layers": layers(tensors)}
+    if stage == "experts":
+        one = [
+            (tensor.name.split(".experts.0.")[1], tensor.shape)
+            for tensor in held
+            if ".0.block_sparse_moe.experts.0." in tensor.name
+        ]
+        task |= {
+            "stage": 1,
+            "experts": {"at": "block_sparse_moe", "tensors": one, "hidden": 192, "count": 4, "parallel": 2},
+        }
     return trace(python, folder, task)
 
 
@@ -79,6 +91,8 @@ def job(stage):
     if stage == "pipeline":
         parallel = ParallelTable(sharding="zero1", pipeline=2)
         return Job(model=MODEL, parallel=parallel, layout=LayoutTable(name="deepspeed"))
+    if stage == "experts":
+        return Job(model=MOE, parallel=ParallelTable(sharding="zero1", expert=2), layout=LayoutTable(name="deepspeed"))
     return Job(model=MODEL, parallel=ParallelTable(sharding=f"zero{stage}"), layout=LayoutTable(name="deepspeed"))
 
 
