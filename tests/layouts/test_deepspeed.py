@@ -221,9 +221,9 @@ REFUSED = {
     "[model] shard_bytes does not say": job(model=ModelTable(shard_bytes=Bytes(9))),
     '[model] states = "bf16" is not planned': job(model=ModelTable(name="gpt2-124m", states="bf16")),
     '[parallel] pipeline = 2: DeepSpeed refuses it with "zero2"': job("zero2", pipeline=2),
-    "[parallel] expert = 2 is not planned": Job(
+    '"zero3": DeepSpeed refuses its MoE layers with ZeRO-3': Job(
         model=ModelTable(name="mixtral-8x7b"),
-        parallel=ParallelTable(sharding="zero1", expert=2),
+        parallel=ParallelTable(sharding="zero3", expert=2),
         layout=LayoutTable(name="deepspeed"),
     ),
     'barriers = "each" means 8192 barriers': job(barriers="each"),
