@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ckptstorm.engines import ENGINES
+from ckptstorm.job import ModelTable
 from ckptstorm.jobfile import read_job, shipped_jobs
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.plan import World, check_plan, plan
@@ -26,6 +27,8 @@ def test_a_job_is_possible_as_it_says(name):
     """On the number of ranks that its comment names, the job is planned; it opens with its question."""
     job, text = read_job(str(JOBS[name]))
     assert text.startswith("# ")
+    if job.model == ModelTable():
+        return  # a load and no checkpoint: there is nothing to plan here
     assert len(text.splitlines()) <= 30
     told = re.search(r"(?:--ranks|-n) (\d+)", text)
     assert told, "the comment says how it is started"
