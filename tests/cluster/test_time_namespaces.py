@@ -17,7 +17,7 @@ from ckptstorm.record.summary import summarize
 from tests.conftest import clean_environment
 from tests.require import missing
 
-#: A save that takes two seconds whatever the machine does: the straggler is planted, on the rank with the other clock.
+#: A save that takes four seconds whatever the machine does: the straggler is planted, on the rank with the other clock.
 JOB = """
 [storm]
 rounds = 1
@@ -31,7 +31,7 @@ name = "file_per_rank"
 ranks = [3]
 phase = "save"
 op = "write"
-delay = "2s"
+delay = "4s"
 """
 
 
