@@ -21,6 +21,13 @@ _FACTS = (
     "is_encrypted",
     "auth_required",
 )
+#: WEKA 4.4 documentation: "List of statistics" (READ_BYTES, WRITE_BYTES, PORT_RX_BYTES, PORT_TX_BYTES: unit Bytes/Sec),
+#: "Manage statistics using the CLI" (a start of the period, a resolution in steps of 60 s) and "CLI reference guide"
+#: (`weka stats realtime`: readbps, writebps). What `--accumulated` prints is nowhere shown.
+_NO_COUNTERS = (
+    "weka stats has no running totals of bytes, only Bytes/Sec over whole minutes (realtime: over the last second), "
+    "and what its --accumulated adds up is not documented: nothing can be subtracted around a phase"
+)
 
 
 class WekaFS(Adapter):
@@ -65,9 +72,7 @@ class WekaFS(Adapter):
 
     def counters(self) -> Counters:
         """See `contract.Adapter.counters`."""
-        raise CannotError(
-            "counters", "weka stats tells rates of the last seconds, not counts: nothing can be subtracted"
-        )
+        raise CannotError("counters", _NO_COUNTERS)
 
     def drop_cache(self, path: str) -> None:
         """See `contract.Adapter.drop_cache`: in forcedirect nothing is kept; else the kernel's pages go."""

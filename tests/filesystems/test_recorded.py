@@ -258,6 +258,15 @@ def test_wekafs_facts(tmp_path, fakes):
     assert direct.facts("/mnt/weka").details["direct_by_default"] == "yes"
 
 
+def test_wekafs_has_no_totals_to_subtract(tmp_path, fakes):
+    """Rates make no counters: refused by name, and the program is not asked in vain."""
+    fakes.add("weka", {})
+    with pytest.raises(CannotError, match="only Bytes/Sec over whole minutes") as caught:
+        _adapter(tmp_path, "wekafs", "10.108.97.126/train", "/mnt/weka").counters()
+    assert caught.value.ability == "counters"
+    assert fakes.calls == []
+
+
 def test_wekafs_that_is_not_listed_says_so(tmp_path, fakes):
     """A user who may not list it, and output that is no JSON."""
     fakes.add("weka", {"fs -J": "weka_fs"})
