@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import msgspec
@@ -132,6 +134,7 @@ class Adapter:
         proves_residency: whether an empty page cache on a node proves that the node holds nothing of a file
             (not so where the file system has a cache of its own, or a daemon that may).
         Options: the keys of `[layout] stripe`.
+        refused: keys that somebody may look for there, with the reason why they are not to be had.
         mount, machine: what it was made for.
     """
 
@@ -139,6 +142,7 @@ class Adapter:
     title: ClassVar[str]
     proves_residency: ClassVar[bool] = False
     Options: ClassVar[type[msgspec.Struct]] = NoOptions
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, mount: Mount, machine: Machine) -> None:
         self.mount, self.machine = mount, machine

@@ -6,6 +6,8 @@ import ctypes
 import os
 import re
 import urllib.parse
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from ckptstorm.filesystems.contract import Adapter, CannotError, Counters, Facts, Placement, Target
@@ -22,6 +24,11 @@ _POOL = re.compile(r"^(\S+)\s+\d+\s+(\d+ [KM]B)\s+(yes|no)\s+(yes|no)\s+(\d+)\s+
 _ATTRIBUTES = {"storage pool name": "pool", "fileset name": "fileset", "data replication": "data_replication"}
 #: gpfs_fcntl.h: the version of the argument, and the hint that drops a file's pages from the page pool.
 _FCNTL_VERSION, _CLEAR_FILE_CACHE = 1, 1004
+#: GPFS_ACCESS_RANGE (1001) is told on the descriptor that does the I/O, which makes it a call of the layout's own.
+_NO_ACCESS_RANGE = (
+    "ckptstorm gives no access range hint (gpfs_fcntl): the calls of a storm are the framework's, and none gives it; "
+    'Open MPI does with [io] engine = "mpiio" and hints, see docs/filesystems/gpfs.md'
+)
 
 
 class Gpfs(Adapter):
@@ -29,6 +36,7 @@ class Gpfs(Adapter):
 
     name: ClassVar[str] = "gpfs"
     title: ClassVar[str] = "Storage Scale (GPFS)"
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({"access_range": _NO_ACCESS_RANGE})
 
     @classmethod
     def matches(cls, mount: Mount) -> bool:

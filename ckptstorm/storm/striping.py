@@ -50,6 +50,9 @@ def set_stripe(job: Job, adapter: Adapter, directory: str) -> dict[str, str | in
 
 def _options(given: dict[str, object], adapter: Adapter) -> msgspec.Struct:
     known = adapter.Options.__struct_fields__
+    for key in given:
+        if key in adapter.refused:
+            raise JobError(f"[layout] stripe {key}: {_there(adapter)}: {adapter.refused[key]}", "leave it out")
     if adapter.Options is NoOptions:
         raise JobError(f"[layout] stripe: {_there(adapter)} has no striping that ckptstorm can set", "leave it out")
     for key in given:

@@ -39,6 +39,13 @@ def _job(stripe):
         ),
         ("lustre", "mgs:/fs", '{ count = "two" }', JobError, "[layout] stripe count: not what Lustre takes"),
         ("lustre", "mgs:/fs", "{ count = 2 }", PlaceError, "stripe cannot be set on Lustre: lfs is not on PATH"),
+        (
+            "gpfs",
+            "/dev/gpfs0",
+            "{ access_range = true }",
+            JobError,
+            "access_range: Storage Scale (GPFS) (/dev/gpfs0 at /mnt): ckptstorm gives no access range hint",
+        ),
         ("fuse", "mfs#m:9421", "{ count = 2 }", JobError, "count: MooseFS (mfs#m:9421 at /mnt) has no such option"),
     ],
 )
