@@ -34,3 +34,10 @@ def test_a_job_is_possible_as_it_says(name):
     world = World(int(told[1]) if told else 8, 8)
     check_plan(job, world)
     assert plan(job, world, 0).save
+
+
+def test_the_soak_has_loads_going_on():
+    """Saves of a working day come beside users, not on an idle storage."""
+    job, text = read_job(str(JOBS["soak"]))
+    assert [load.when for load in job.load] == ["beside"]
+    assert len(text.splitlines()) <= 25
