@@ -13,7 +13,7 @@ LAYOUTS: dict[str, Entry] = {
     "deepspeed": Entry(
         "ckptstorm.layouts.deepspeed:DeepSpeedLayout",
         "ZeRO-1, 2 and 3: flat optimizer files of every rank, weights once (or 2N files), latest, no sync",
-        "DeepSpeed 0.19.6, traced",
+        "DeepSpeed 0.19.6; ZeRO-1 and 3 traced",
     ),
     "fsdp_full": Entry(
         "ckptstorm.layouts.fsdp_full:FsdpFullLayout",
@@ -42,7 +42,7 @@ LAYOUTS: dict[str, Entry] = {
     "safetensors": Entry(
         "ckptstorm.layouts.safetensors:SafetensorsLayout",
         "Hugging Face weights: rank 0 writes bf16 files of a size and an index, every rank maps all of them",
-        "safetensors 0.5 to 0.8, traced",
+        "safetensors 0.7 and 0.8, traced",
     ),
     "file_per_node": Entry(
         "ckptstorm.layouts.file_per_node:FilePerNodeLayout",
@@ -55,6 +55,6 @@ LAYOUTS: dict[str, Entry] = {
     "orbax": Entry(
         "ckptstorm.layouts.orbax:OrbaxLayout",
         "approximation of Orbax OCDBT: gathered writes, few files, an index synced over and over, a read an array",
-        "Orbax 0.12.8, one process traced and extended",
+        "Orbax 0.12.8, one process watched under strace and extended",
     ),
 }

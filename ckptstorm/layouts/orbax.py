@@ -45,7 +45,7 @@ class OrbaxOptions(LayoutOptions, frozen=True, forbid_unknown_fields=True):
     write_size: str | int = "60MB"
     #: Data files of a process.
     data_files: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 2
-    #: Small parts of the index that are flushed before the arrays are: by timing, 4 and 17 traced.
+    #: Small parts of the index that are flushed before the arrays are: by timing, 4 and 17 were seen.
     index_rounds: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 4
 
 
