@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ckptstorm.engines import ENGINES, missing
 from ckptstorm.filesystems import FILE_SYSTEMS
-from ckptstorm.jobfile import shipped_jobs
+from ckptstorm.job import ModelTable
+from ckptstorm.jobfile import decode, shipped_jobs
 from ckptstorm.layouts import LAYOUTS
 from ckptstorm.loads import LOADS
 from ckptstorm.model.zoo import MODELS
@@ -23,7 +25,7 @@ def _engines() -> list[Row]:
     rows = []
     for name, entry in ENGINES.items():
         lacks = missing(name)
-        rows.append({"name": name, "purpose": entry.purpose, "missing": lacks})
+        rows.append({"name": name, "purpose": entry.purpose, "source": entry.source, "missing": lacks})
     return rows
 
 
@@ -32,7 +34,7 @@ def _layouts() -> list[Row]:
 
 
 def _loads() -> list[Row]:
-    return [{"name": name, "purpose": entry.purpose} for name, entry in LOADS.items()]
+    return [{"name": name, "purpose": entry.purpose, "source": entry.source} for name, entry in LOADS.items()]
 
 
 def _models() -> list[Row]:
@@ -44,17 +46,29 @@ def _file_systems() -> list[Row]:
 
 
 def _jobs() -> list[Row]:
-    return [{"name": path.stem, "purpose": _question(path.read_text(encoding="utf-8"))} for path in shipped_jobs()]
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in shipped_jobs()}
+    return [{"name": name, "purpose": _question(text), "source": _job_source(text)} for name, text in texts.items()]
 
 
 def _question(text: str) -> str:
     """The comment that a job file opens with, without the commands in it."""
     lines = []
     for line in text.splitlines():
-        if not line.startswith("#") or line.startswith("#   "):
+        if not line.startswith("#") or line.startswith(("#   ", "# Source: ")):
             break
         lines.append(line.lstrip("# ").strip())
     return " ".join(lines)
+
+
+def _job_source(text: str) -> str:
+    """What a job states in a line of its own ("# Source: …"); else it is ours, on the facts of its layout."""
+    stated = re.search(r"^# Source: (.+)$", text, re.MULTILINE)
+    if stated:
+        return stated[1]
+    job = decode(text, "a job of this package")
+    if job.model == ModelTable():
+        return "this project's own"
+    return f"this project's own; {job.layout.name}: {LAYOUTS[job.layout.name].source}"
 
 
 #: What can be listed.

@@ -10,15 +10,34 @@ from typing import Literal
 from ckptstorm.registry import Entry, find
 
 ENGINES = {
-    "posix": Entry("ckptstorm.engines.posix:PosixEngine", "pread and pwrite from pure Python: the reference"),
-    "native": Entry("ckptstorm.engines.native_engine:NativeEngine", "compiled: sync, libaio, io_uring, mmap; O_DIRECT"),
-    "mpiio": Entry("ckptstorm.engines.mpiio:MpiioEngine", "MPI.File, independent or collective; hints; N-1"),
-    "hdf5": Entry("ckptstorm.engines.hdf5:Hdf5Engine", "h5py: a file a rank, or one for all when built with MPI"),
+    "posix": Entry(
+        "ckptstorm.engines.posix:PosixEngine",
+        "pread and pwrite from pure Python: the reference",
+        "POSIX.1-2017, through Python's os module",
+    ),
+    "native": Entry(
+        "ckptstorm.engines.native_engine:NativeEngine",
+        "compiled: sync, libaio, io_uring, mmap; O_DIRECT",
+        "Linux man pages pwrite(2), io_submit(2), io_uring(7), mmap(2), open(2)",
+    ),
+    "mpiio": Entry(
+        "ckptstorm.engines.mpiio:MpiioEngine",
+        "MPI.File, independent or collective; hints; N-1",
+        "the MPI standard's chapter on I/O, through mpi4py",
+    ),
+    "hdf5": Entry(
+        "ckptstorm.engines.hdf5:Hdf5Engine",
+        "h5py: a file a rank, or one for all when built with MPI",
+        "The HDF Group's library, through h5py",
+    ),
     "torch": Entry(
         "ckptstorm.engines.torch:TorchEngine",
         "torch.save and torch.load of generated tensors: the framework in the loop",
+        "PyTorch itself, as installed",
     ),
-    "null": Entry("ckptstorm.engines.null:NullEngine", "moves nothing: the cost of the instrument itself"),
+    "null": Entry(
+        "ckptstorm.engines.null:NullEngine", "moves nothing: the cost of the instrument itself", "this project's own"
+    ),
 }
 
 #: What `engine = "auto"` takes: the first of these that is not missing here.

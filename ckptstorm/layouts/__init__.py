@@ -28,6 +28,7 @@ LAYOUTS: dict[str, Entry] = {
     "file_per_rank": Entry(
         "ckptstorm.layouts.file_per_rank:FilePerRankLayout",
         "one file a rank, one write a tensor, no header: what a storage system can do at best",
+        "this project's own yardstick, no framework's format",
     ),
     "megatron_dist": Entry(
         "ckptstorm.layouts.megatron_dist:MegatronDistLayout",
@@ -47,10 +48,12 @@ LAYOUTS: dict[str, Entry] = {
     "file_per_node": Entry(
         "ckptstorm.layouts.file_per_node:FilePerNodeLayout",
         "one file a node, written by its first rank for all or by all side by side",
+        "this project's own, after aggregating writers such as VELOC and ADIOS2",
     ),
     "shared_file": Entry(
         "ckptstorm.layouts.shared_file:SharedFileLayout",
         "one file for all ranks (N-1), segmented or strided",
+        "IOR's two N-1 patterns, on the shards of a model",
     ),
     "orbax": Entry(
         "ckptstorm.layouts.orbax:OrbaxLayout",

@@ -13,10 +13,12 @@ LOADS: dict[str, Entry] = {
     "random": Entry(
         "ckptstorm.loads.random_io:RandomIo",
         "reads and writes of pieces of files: by permutation, by lot, zipf, with gaps",
+        "fio(1): its access patterns",
     ),
     "metadata": Entry(
         "ckptstorm.loads.metadata:Metadata",
         "files made, looked at, listed, renamed, locked, removed: in phases, as a mix, as a flow",
+        "mdtest's phases, filebench's flows, POSIX.1-2017 for each action",
     ),
 }
 

@@ -210,6 +210,11 @@ def test_lists_are_data_too(ckptstorm):
     assert {"engines", "layouts", "loads", "models", "filesystems", "jobs"} == set(data)
     assert {"posix", "null"} <= {row["name"] for row in data["engines"]}
     assert all(row["purpose"] for rows in data.values() for row in rows)
+    assert all(row["source"] for what in data.keys() - {"filesystems"} for row in data[what])
+    sources = {row["name"]: row["source"] for row in data["jobs"]}
+    assert sources["mdtest-hard"] == "IO500's mdtest-hard"
+    assert sources["laptop"] == "this project's own; dcp: PyTorch 2.13, traced"
+    assert sources["heartbeats"] == "this project's own"
 
 
 @pytest.mark.mpi
