@@ -20,6 +20,10 @@ DEFINITIONS: dict[str, str] = {
         f"and at least {time_text(STRAGGLER_EXCESS_NS)} more."
     ),
     "stall_gpu_seconds": "Sum over ranks of (last done minus own release): what the GPUs waited, together.",
+    "coordination_max_s": (
+        "Inside the framework's collectives, the most of any rank (coordination_median_s: of the median rank): "
+        "waiting for others, gathers, the commit."
+    ),
     "interval": "95 % interval of the median by order statistics, whatever the distribution of rounds.",
     "trend": "Theil-Sen slope over measured rounds with Sen's 95 % interval, as a share of the median a round.",
     "latency_ns": "Over all ops of all ranks; the maximum is exact, percentiles are within 0.8 %.",

@@ -55,7 +55,8 @@ class PhaseSummary:
         stall_gpu_seconds: sum over ranks of (last done - its release); of a staged save, of what it was blocked.
         skew_median_s, skew_max_s: how late ranks started after the earliest one.
         generate_share, verify_share: the largest wait of any rank for payload ÷ (threads × T).
-        coordination_share: the largest time of any rank inside the framework's collectives ÷ T.
+        coordination_median_s, coordination_max_s: inside the framework's collectives, median and largest of the ranks.
+        coordination_share: the largest ÷ T; above 1 when a rank waits for a commit that is long after T.
         latency_ns: op kind -> size class or "all" -> count, p50, p90, p99, p999, max.
         beyond_count: ops longer than a histogram can hold (nearly five hours).
         rank_seconds: percentiles over ranks, each from its own planned release (skew and stagger move it).
@@ -92,6 +93,8 @@ class PhaseSummary:
     skew_max_s: float
     generate_share: float
     verify_share: float
+    coordination_median_s: float
+    coordination_max_s: float
     coordination_share: float
     latency_ns: LatencyTree
     beyond_count: int
@@ -152,6 +155,8 @@ def phase_summary(phase: PhaseRecord, record: StormRecord) -> PhaseSummary:
         skew_max_s=int(_late_ns(phase).max(initial=0)) / NS_PER_S,
         generate_share=_worst_share(rows["generate_wait_ns"], whole_ns * threads),
         verify_share=_worst_share(rows["verify_wait_ns"], whole_ns * threads),
+        coordination_median_s=order_statistic(rows["coordination_ns"], 0.5) / NS_PER_S,
+        coordination_max_s=int(rows["coordination_ns"].max(initial=0)) / NS_PER_S,
         coordination_share=_worst_share(rows["coordination_ns"], whole_ns),
         latency_ns=latency_tree(phase.latency),
         beyond_count=sum(beyond_count(counts) for counts in phase.latency.counts),

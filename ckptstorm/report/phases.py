@@ -14,7 +14,7 @@ from ckptstorm.record.record import PhaseRecord
 from ckptstorm.record.rounds import spread_of
 from ckptstorm.record.stragglers import Straggler, durable_times_ns, time_by_cause
 from ckptstorm.record.summary import PhaseSummary
-from ckptstorm.record.words import counted
+from ckptstorm.record.words import counted, percent
 from ckptstorm.report import culprits
 from ckptstorm.report.facts import Known
 from ckptstorm.report.parts import Block, Fact, Line, Section, Table
@@ -27,6 +27,8 @@ _LATENCIES_SHOWN = 14
 _CAUSES_SHOWN = 8
 #: What takes less of a rank's time than this is left out of "where the time went".
 _CAUSE_SHARE_SHOWN = 0.005
+#: What the framework's collectives take of T to be told.
+_COORDINATION_SHOWN = 0.01
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
@@ -53,6 +55,7 @@ def _section(known: Known, phase: Phase) -> Section:
         Fact("done", _done(worst)),
         *([Fact("committed", _committed(worst))] if phase == Phase.SAVE else []),
         Fact("stall", f"{_gpu_time(worst.stall_gpu_seconds)} of all ranks together"),
+        *_coordination_facts(worst),
         *_straggler_facts(rounds),
         *culprits.facts(known, phase),
         *((Line(""), _rounds_table(rounds)) if is_many else ()),
@@ -84,6 +87,19 @@ def _done(summary: PhaseSummary) -> str:
 def _committed(summary: PhaseSummary) -> str:
     after = max(summary.committed_seconds - summary.seconds, 0.0)
     return f"visible {_seconds(summary.committed_seconds)} after the release, {_seconds(after)} after last done"
+
+
+def _coordination_facts(summary: PhaseSummary) -> list[Block]:
+    """What the framework's collectives took, when that is anything to speak of."""
+    if summary.coordination_share <= _COORDINATION_SHOWN:
+        return []
+    return [
+        Fact(
+            "coordination",
+            f"{_seconds(summary.coordination_median_s)} on the median rank, "
+            f"at most {_seconds(summary.coordination_max_s)}: {percent(summary.coordination_share)} of T",
+        )
+    ]
 
 
 def _straggler_facts(rounds: tuple[PhaseSummary, ...]) -> list[Block]:

@@ -42,6 +42,14 @@ def test_rates_are_ratios_of_sums():
     assert _save(with_column(made, 0, "data_op_over_4k_count", [8, 0, 0, 0])).iops_over_4k == 1.0
 
 
+def test_coordination_is_of_the_median_rank_and_the_most_of_any():
+    """Four ranks wait 0, 1, 1 and 3 s in collectives of a save of 4 s."""
+    made = with_column(synthetic.record(Make(save_s=4.0)), 0, "release_ns", [0] * 4)
+    made = with_column(made, 0, "durable_ns", [4 * S, 3 * S, 3 * S, S])
+    summary = _save(with_column(made, 0, "coordination_ns", [0, S, S, 3 * S]))
+    assert (summary.coordination_median_s, summary.coordination_max_s, summary.coordination_share) == (1.0, 3.0, 0.75)
+
+
 def test_a_straggler_is_in_the_headline_and_named():
     """Rank 2 is 4 s late in its sync: T contains the 4 s, and it is named with host and cause."""
     summary = _save(synthetic.record(Make(ranks=4, nodes=2, late={2: 4.0})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,6 +124,20 @@ def test_a_planted_straggler_is_in_the_headline_and_named(storm, place, ckptstor
     assert save["last_done_s"] >= 4.0 > save["first_done_s"]
     (folder,) = (place / "results").iterdir()
     assert "straggler  rank 1 on" in ckptstorm("report", str(folder)).out
+
+
+def test_coordination_is_a_number_of_its_own(storm, place, ckptstorm):
+    """Rank 1's sync takes 4 s: rank 0 is done before, and waits for it in DCP's gather of the results."""
+    fault = '[[fault]]\nranks = [1]\nphase = "save"\nop = "fsync"\ndelay = "4s"\n'
+    ended = storm(job=TINY + fault)
+    assert ended.code in (0, 1), ended.said
+    save = _phase(ended.data, "save")
+    assert save["coordination_max_s"] >= 0.9 * save["tail_s"] > 0
+    assert save["coordination_median_s"] < save["coordination_max_s"]
+    assert save["coordination_share"] == pytest.approx(save["coordination_max_s"] / save["seconds"])
+    (folder,) = (place / "results").iterdir()
+    said = " ".join(ckptstorm("report", str(folder)).out.split())
+    assert re.search(r"coordination \S+ \w+ on the median rank, at most \d\.\d+ s: \d+ % of T", said), said
 
 
 def test_a_planted_error_fails_the_storm_and_is_named(storm, place):
