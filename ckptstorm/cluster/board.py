@@ -1,7 +1,8 @@
 """The board: 64 bytes a rank in memory that all ranks of a node share, so that a stuck rank can be named by others.
 
-It lives outside the directory under test. Each rank's main thread keeps its own line; the node's lowest
-rank looks at the node's processes and forwards their lines to rank 0 as a heartbeat. The parent that
+It lives outside the directory under test. Each rank's main thread keeps its own line; the node's first
+rank looks at the node's processes and forwards their lines to rank 0 as a heartbeat; the second one does
+while the first is gone or stopped, so that one lost process is not taken for a lost node. The parent that
 started the ranks offers a board of its own, and then sees what rank 0 sees; else rank 0's deputy, the
 lowest other rank, looks after rank 0.
 """
@@ -22,7 +23,7 @@ from ckptstorm.cluster.slots import SLOT_DTYPE, Shared
 
 _TAG = 78
 _HEARTBEAT_NS = NS_PER_S // 4
-#: How often a node's lowest rank asks the kernel for its node's processes: one small read each.
+#: How often a node's first rank asks the kernel for its node's processes: one small read each.
 _PROCESSES_NS = NS_PER_S // 2
 #: The lowest rank besides rank 0.
 DEPUTY = 1
@@ -51,6 +52,7 @@ class Board:
         self.mine = self._all[cluster.rank : cluster.rank + 1]
         self._fill_in(storm_id)
         self._is_proven = np.zeros(len(self._local), dtype=np.bool_)
+        self._stands_in = False  # for the node's first rank
         self._sent: list[MPI.Request] = []
         self._message = self.mine.copy()
         self._last_beat_ns = self._last_look_ns = 0
@@ -102,12 +104,18 @@ class Board:
 
     def _look_at_processes(self, now_ns: int) -> None:
         """The kernel's letter for each process of this node; one never seen alive (another PID namespace) stays 0."""
-        is_watching = self._cluster.place.local_index == 0 or self.is_deputy
-        if not is_watching or now_ns - self._last_look_ns < _PROCESSES_NS:
+        index = self._cluster.place.local_index
+        if index > 1 or now_ns - self._last_look_ns < _PROCESSES_NS:
             return
-        self._last_look_ns = now_ns
-        watched = self._local if self._cluster.place.local_index == 0 else self._local[self._local == 0]
-        for at, rank in enumerate(watched):
+        is_first_look, self._last_look_ns = self._last_look_ns == 0, now_ns
+        # The second rank looks at all once, to know which processes it can see at all.
+        self._look_at(self._local if index == 0 or is_first_look or self._stands_in else self._local[:1])
+        # Nobody but rank 0 takes lines: without it there is nothing to stand in for.
+        first = int(self._local[0])
+        self._stands_in = index == 1 and first != 0 and int(self._all["process"][first]) in (slots.GONE, *slots.STOPPED)
+
+    def _look_at(self, ranks: NDArray[np.intp]) -> None:
+        for at, rank in enumerate(ranks):
             letter = slots.process_letter(int(self._all["pid"][rank]), int(self._all["started"][rank]))
             self._is_proven[at] |= letter != slots.GONE
             if self._is_proven[at]:
@@ -123,7 +131,7 @@ class Board:
             is_far = cluster.rank_count > DEPUTY and cluster.node_of_rank[DEPUTY] != cluster.node_of_rank[0]
             self._message, to = self.mine.copy(), DEPUTY if is_far and not self.has_parent else -1
         else:
-            is_forwarding = cluster.place.local_index == 0
+            is_forwarding = cluster.place.local_index == 0 or self._stands_in
             self._message, to = self._all[self._local] if is_forwarding else self.mine[:0], 0 if is_forwarding else -1
         if to >= 0:
             self._sent = [cluster.comm.Isend([self._message.view(np.uint8), MPI.BYTE], dest=to, tag=_TAG)]

@@ -26,7 +26,7 @@ SLOT_DTYPE = np.dtype(
         ("state", "u1"),
         ("phase", "u1"),
         ("kind", "u1"),
-        ("process", "u1"),  # the kernel's letter for the process, as the node's lowest rank saw it; 0: not looked
+        ("process", "u1"),  # the kernel's letter for the process, as the node's first rank saw it; 0: not looked
         ("round", "<i2"),  # beyond what it holds: the largest
         ("program", "<u2"),  # which of the rank's programs in this phase
         ("offset_bytes", "<u8"),

@@ -84,7 +84,7 @@ def load(folder: str | os.PathLike[str], leave_out: Collection[str] = ()) -> Sto
     record = _load_one(home, leave_out)
     try:
         later = [_load_one(inner, leave_out) for inner in phase_folders(home)]
-        said = os.path.lexists(home / last_words.NAME)
+        said = [name for name in (last_words.NAME, last_words.FOREBODING) if os.path.lexists(home / name)]
     except OSError as error:
         raise _damaged(home, error.strerror or str(error)) from error
     if any(one.storm_id != record.storm_id for one in later):
@@ -92,7 +92,7 @@ def load(folder: str | os.PathLike[str], leave_out: Collection[str] = ()) -> Sto
     if later:
         phases = (*record.phases, *(phase for one in later for phase in one.phases))
         record = replace(record, phases=phases, environment=later[-1].environment)
-    return replace(record, ended_because=_last_words(home / last_words.NAME)) if said else record
+    return replace(record, ended_because=_last_words(home / said[0])) if said else record
 
 
 def _last_words(path: Path) -> str:

@@ -3,6 +3,7 @@
     job.toml, storm.json, storm.h5   what was known before the first phase
     phase-00001/ …                   each finished phase, as a result folder of its own
     last-words.json                  why the storm did not come to its end, from whoever was left to say it
+    foreboding.json                  who is silent, as long as that is so: for when nobody is left to say that
 
 `files.load` reads it like any other result. Each phase is written once, so that a long storm's journal
 costs no more than its record.
@@ -40,8 +41,9 @@ def remove(folder: Path) -> None:
     """Remove a journal of ours: what it holds by name, then the folder if that was all."""
     for inner in files.phase_folders(folder):
         _remove_result(inner)
-    with contextlib.suppress(OSError):
-        (folder / last_words.NAME).unlink()
+    for name in (last_words.NAME, last_words.FOREBODING):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
     _remove_result(folder)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 NAME = "last-words.json"
+#: Who was silent, for as long as that is so: counts when nobody could say last words.
+FOREBODING = "foreboding.json"
 #: One sentence; beyond this it is something else.
 LIMIT_BYTES = 1 << 20
 
@@ -34,6 +36,23 @@ def say(folder: Path, because: str) -> bool:
         with contextlib.suppress(OSError):
             growing.unlink()
     return True
+
+
+def forebode(folder: Path, because: str) -> bool:
+    """Say who may be lost, while there is time: written over by what is known later. False when that fails."""
+    growing = folder / f".{FOREBODING}-{os.getpid()}"
+    try:
+        growing.write_bytes(msgspec.json.encode(LastWords(because)) + b"\n")
+        growing.rename(folder / FOREBODING)
+    except OSError:
+        return False
+    return True
+
+
+def withdraw(folder: Path) -> None:
+    """Nobody is silent any more."""
+    with contextlib.suppress(OSError):
+        (folder / FOREBODING).unlink()
 
 
 def decode(content: bytes) -> str:

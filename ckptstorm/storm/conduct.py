@@ -24,6 +24,7 @@ from ckptstorm.storm import ground, halves
 from ckptstorm.storm.check import Preflight, check
 from ckptstorm.storm.circumstances import Request, blank_record, directories, targets_of
 from ckptstorm.storm.crew import Crew
+from ckptstorm.storm.forebodings import Forebodings
 from ckptstorm.storm.live_metrics import LiveMetrics, both
 from ckptstorm.storm.lookout import LookOut, Names, look_out
 from ckptstorm.storm.manifest import Manifest
@@ -179,8 +180,10 @@ def oversee(
 
     def make(crew: Crew) -> Look:
         namer = OpNamer(orders.job, crew.world, orders.block_size_bytes)
-        look_outs.append(look_out(orders.job, Names(lambda rank: hosts[rank], namer.name)))
-        return look_outs[0] if metrics is None else both(metrics.look, look_outs[0])
+        names = Names(lambda rank: hosts[rank], namer.name)
+        look_outs.append(look_out(orders.job, names))
+        look = both(Forebodings(names, recorder.partial).look, look_outs[0])
+        return look if metrics is None else both(metrics.look, look)
 
     try:
         return take_part(cluster, orders, signals, recorder, make)

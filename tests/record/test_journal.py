@@ -45,6 +45,23 @@ def test_last_words_are_said_once(tmp_path):
     assert sorted(name for name in os.listdir(folder) if name.startswith(".")) == []
 
 
+def test_a_foreboding_counts_until_it_is_withdrawn_or_somebody_knows_more(tmp_path):
+    """Written over as often as it changes; last words go before it."""
+    folder = _journalled(tmp_path / "x.partial", storm())
+    before = files.load(folder).ended_because
+    assert last_words.forebode(folder, "rank 2 is silent") and last_words.forebode(folder, "rank 3 is silent")
+    assert files.load(folder).ended_because == "rank 3 is silent"
+    last_words.withdraw(folder)
+    assert files.load(folder).ended_because == before
+    last_words.forebode(folder, "rank 3 is silent")
+    last_words.say(folder, "rank 3 on h died")
+    assert files.load(folder).ended_because == "rank 3 on h died"
+    assert sorted(name for name in os.listdir(folder) if name.startswith(".")) == []
+    journal.remove(folder)
+    assert not folder.exists()
+    assert not last_words.forebode(folder, "there is no journal")
+
+
 def test_a_journal_is_removed_by_name(tmp_path):
     """All of ours goes; a stranger's file, and the folder around it, stay."""
     folder = _journalled(tmp_path / "x.partial", storm())

@@ -15,6 +15,7 @@ from ckptstorm.cluster.slots import GONE, SLOT_DTYPE, Ages, State, process_lette
 from ckptstorm.errors import LostRankError
 from ckptstorm.measure.rows import Phase
 from ckptstorm.program import Kind
+from ckptstorm.storm.forebodings import Forebodings
 from ckptstorm.storm.lookout import Names, Patience
 from ckptstorm.storm.lost import Finder
 from tests.conftest import TINY
@@ -179,6 +180,25 @@ def test_who_is_lost_and_how():
     found = finder.find(lines, 6 * NS_PER_S)
     assert [(one.rank, one.how) for one in found] == [(1, "died"), (2, "stopped"), (3, "stuck"), (4, "silent")]
     assert "rank 3 on h made no progress in the save for 6.00 s: write" in found[2].sentence("h", "write")
+
+
+def test_a_silent_node_is_foreboded_and_withdrawn(tmp_path, capsys):
+    """All ranks of another node without a beat: said once, journalled; one silent rank, or our own node, is not."""
+    lines = _lines(6)
+    lines["node"] = [0, 0, 1, 1, 2, 2]
+    forebodings = Forebodings(Names(lambda rank: f"h{rank}", lambda line: "an op"), tmp_path, 3 * NS_PER_S)
+    assert forebodings.find(lines, 0) == []
+    lines["beat"][4] += 1
+    assert [one.rank for one in forebodings.find(lines, 3 * NS_PER_S)] == [2, 3]
+    forebodings = Forebodings(Names(lambda rank: f"h{rank}", lambda line: "an op"), tmp_path, 1)
+    for _ in range(3):
+        forebodings.look(Phase.SAVE, 1, lines)
+    assert capsys.readouterr().err.count("rank 2 on h2 has not answered") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["foreboding.json"]
+    lines["beat"] += 1
+    forebodings.look(Phase.SAVE, 1, lines)
+    assert capsys.readouterr().err == "ckptstorm: all nodes answer again\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_patience_stops_or_waits():
