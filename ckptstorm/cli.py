@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ import ckptstorm
 from ckptstorm.errors import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_MET, EXIT_REFUSED, StormError
 from ckptstorm.registry import Entry
 from ckptstorm.verbs.group import TableGroup
+from ckptstorm.verbs.printing import drop_output
 
 if TYPE_CHECKING:
     from ckptstorm.cluster.comm import Cluster
@@ -39,15 +38,18 @@ VERBS = {
 def main(arguments: Sequence[str], cluster: Cluster | None = None) -> int:
     """Run one command line; returns the exit code (README). `cluster` is given on rank 0 of a started world."""
     try:
-        result = commands.main(list(arguments), prog_name="ckptstorm", standalone_mode=False, obj=cluster)
-        return int(result or EXIT_MET)
+        # Not by `commands.main`: that takes a reader of our output who went away for a failure.
+        with commands.make_context("ckptstorm", list(arguments), obj=cluster) as context:
+            return int(commands.invoke(context) or EXIT_MET)
+    except click.exceptions.Exit as asked:  # --help, --version
+        return asked.exit_code
     except click.ClickException as error:
         error.show()
         return EXIT_REFUSED
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt, EOFError):
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away: no failure of the storm
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return EXIT_MET
     except StormError as error:
         if cluster is not None and error.exit_code == EXIT_LOST_RANK:

@@ -19,7 +19,7 @@ def describe(kind: Any) -> str:
     """What a type allows, in words."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return ", ".join(f'"{value}"' for value in arguments)
+        return ", ".join("true" if value is True else f'"{value}"' for value in arguments)
     if origin is typing.Annotated:
         return _describe_range(arguments)
     if origin in (typing.Union, types.UnionType):

@@ -39,6 +39,11 @@ def render(script: Script) -> str:
     environment = _environment(directive)
     template = environment.get_template(name)
     lead_s = site.allocation.signal_before // NS_PER_S
+    if lead_s >= script.limit.minutes * 60:
+        raise JobError(
+            f"[allocation] signal_before = {lead_s} s: the time limit is {script.limit.minutes} min",
+            "the storm is told before its limit: a shorter signal_before, or more time",
+        )
     return template.render(
         script=script,
         site=site,

@@ -156,4 +156,6 @@ def with_time_limit(site: Site, text: str) -> Site:
         limit = DurationOrAuto(0 if text == DurationOrAuto.word else parse_duration(text))
     except ValueError as error:
         raise JobError(f"--time {text}: {error}") from None
+    if text != DurationOrAuto.word and not limit:
+        raise JobError(f"--time {text}: no time to run in", 'a time such as "30min", or "auto"')
     return msgspec.structs.replace(site, allocation=msgspec.structs.replace(site.allocation, time_limit=limit))

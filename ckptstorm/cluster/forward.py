@@ -38,8 +38,9 @@ class Forward:
                 _write_all(target, b"".join(held))
                 held.clear()
             _write_all(target, b"".join(held))
-        except BrokenPipeError:  # the reader of our output went away: let the launcher meet the same
-            pass
+        except BrokenPipeError:  # the reader of our output went away: the storm goes on to its own end and exit code
+            for _ in self._source:
+                pass
         finally:
             self._source.close()
 

@@ -143,7 +143,10 @@ def _word(text: str) -> str:
 
 
 def _jobs(options: Options) -> int:
-    return max(int(options.get("numjobs", "1")), 1)
+    count = int(options.get("numjobs", "1"))
+    if count < 1:
+        raise ValueError("at least 1")
+    return count
 
 
 def _time(text: str) -> str:

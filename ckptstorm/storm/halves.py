@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ckptstorm.cluster.comm import Cluster
 from ckptstorm.cluster.placement import Station
 from ckptstorm.errors import JobError, PlaceError
 from ckptstorm.job import Job
@@ -30,6 +31,7 @@ from ckptstorm.storm.check import Preflight
 from ckptstorm.storm.crew import Crew
 from ckptstorm.storm.lowered import programs_of
 from ckptstorm.storm.orders import Half, Reading
+from ckptstorm.storm.outcome import Keeper
 from ckptstorm.storm.saved import Saved, SavedFile, SavedRound
 
 #: What is checked before a save has no meaning where the files are there already.
@@ -274,3 +276,15 @@ def _moved(phase: PhaseRecord, shift: Sequence[int], node_count: int) -> PhaseRe
 def as_own(job: Job) -> Job:
     """The job for planning: sources are dealt by the manifest, not by this world's nodes."""
     return msgspec.structs.replace(job, restore=msgspec.structs.replace(job.restore, from_="own"))
+
+
+def found_wrong_bytes(cluster: Cluster, keeper: Keeper | None) -> bool:
+    """Whether any restore read what was not written: such a checkpoint is not removed before somebody looked at it.
+
+    A collective of all ranks; rank 0 has the record.
+    """
+    found = np.zeros(1, dtype=np.int8)
+    if keeper is not None:
+        found[0] = any(phase.rows["mismatch_count"].any() for phase in keeper.record.phases)
+    cluster.from_rank_0(found)
+    return bool(found[0])

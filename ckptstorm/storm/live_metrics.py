@@ -6,6 +6,7 @@ seldom; a thread of its own writes it, under another name first, so that no read
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -103,7 +104,8 @@ class LiveMetrics:
             growing.replace(self._path)
         except OSError as error:
             self.problem = self.problem or f"cannot be written: {error.strerror}"
-            growing.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what cannot be written cannot be removed either
+                growing.unlink(missing_ok=True)
 
     def _text(self, state: Literal["running", "over"], underway: tuple[Gauge, ...]) -> str:
         running = Gauge("storm_running", "", "1 until the storm is over.", ((self._storm, float(state == "running")),))

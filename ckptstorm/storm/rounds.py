@@ -106,7 +106,8 @@ class Rounds:
             if outcome == Outcome.STOPPED or (outcome == Outcome.FAILED and self._stops_on_error):
                 break
         self._is_ending = True
-        if not (self._crew.orders.keeps_files and outcome == Outcome.FINE):
+        is_evidence = outcome == Outcome.FAILED or halves.found_wrong_bytes(self._cluster, self._keeper)
+        if not (is_evidence or (self._crew.orders.keeps_files and outcome == Outcome.FINE)):
             self._remove_older(0, Phase.CLEAN_UP)
         return outcome
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +20,17 @@ def percent(text: str) -> float:
         return parse_percent(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, and a number: click lets "nan" through every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click does, without what is no number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
 
 
 def seconds(text: str) -> float:

@@ -18,6 +18,7 @@ from ckptstorm.report.html import HTML_NAME, page
 from ckptstorm.report.parts import Section
 from ckptstorm.report.sections import sections
 from ckptstorm.verbs import options
+from ckptstorm.verbs.printing import to_whoever_reads
 
 
 @click.command()
@@ -60,10 +61,11 @@ def _many(paths: tuple[str, ...], *, as_json: bool, as_html: bool, output: Path 
 
 
 def _print(data: dict[str, Any], shown: Iterable[Section], *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(data))
-    else:
-        terminal.show(shown)
+    with to_whoever_reads():
+        if as_json:
+            click.echo(json.dumps(data))
+        else:
+            terminal.show(shown)
 
 
 def show(folder: str, *, as_json: bool) -> int:

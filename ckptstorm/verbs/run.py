@@ -25,6 +25,7 @@ from ckptstorm.storm.orders import Half
 from ckptstorm.storm.parent import Ended, run_world
 from ckptstorm.storm.tested import check_more
 from ckptstorm.verbs import options
+from ckptstorm.verbs.printing import to_whoever_reads
 
 if TYPE_CHECKING:
     from ckptstorm.cluster.comm import Cluster
@@ -74,12 +75,13 @@ def run(cluster: Cluster | None, /, job_name: str, ranks: int | None, **asked: A
     request = Request(job, text, directory, asked["results"], asked["keep_files"], command, asked["metrics"], half)
     request = replace(request, more=more, spread=asked["spread"])
     conducted = conduct(cluster, request)
-    if asked["as_json"]:
-        click.echo(json.dumps(stormjson.to_json(conducted.record)))
-    else:
-        terminal.show_record(conducted.record)
-        if conducted.folder is not None:
-            click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
+    with to_whoever_reads():
+        if asked["as_json"]:
+            click.echo(json.dumps(stormjson.to_json(conducted.record)))
+        else:
+            terminal.show_record(conducted.record)
+            if conducted.folder is not None:
+                click.echo(f"again:  ckptstorm report {shlex.quote(str(conducted.folder))}")
     _say_what_is_left(conducted, job_name, half)
     if conducted.problem:
         click.echo(f"ckptstorm: {conducted.problem}: the record above is all there is", err=True)

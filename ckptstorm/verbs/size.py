@@ -14,9 +14,9 @@ from ckptstorm.record.verdict import verdict
 from ckptstorm.report import sizing as page
 from ckptstorm.report import terminal
 from ckptstorm.verbs import options
-from ckptstorm.verbs.kinds import percent, seconds
+from ckptstorm.verbs.kinds import FiniteRange, percent, seconds
 
-_POSITIVE = click.FloatRange(0, 1e12, min_open=True)
+_POSITIVE = FiniteRange(0, 1e12, min_open=True)
 
 
 @click.command()
@@ -27,7 +27,7 @@ _POSITIVE = click.FloatRange(0, 1e12, min_open=True)
 @click.option("--blocking", type=seconds, help="What an asynchronous save holds training for, if not as measured.")
 @click.option("--interval", type=seconds, help="An interval to judge too, such as 30min.")
 @click.option("--overhead", type=percent, default="3%", show_default=True, help="What saving and lost work may take.")
-@click.option("--price", type=click.FloatRange(0, 1e6), default=0.0, help="Of one GPU-hour, to reckon in money.")
+@click.option("--price", type=FiniteRange(0, 1e6), default=0.0, help="Of one GPU-hour, to reckon in money.")
 @options.JSON
 def size(folder: str, gpus: int | None, mttf: float, **asked: Any) -> int:
     """How often to save, what it costs in GPU-hours and money, and what bandwidth would do."""
