@@ -98,12 +98,18 @@ def test_dcp_overwrite_in_place_destroys_the_only_checkpoint(storm):
 
 @pytest.mark.parametrize(
     ("layout", "fault"),
-    [("fsdp_full", _fault(0, "close")), ("file_per_rank", _fault(0, "write", "nth = 2"))],
-    ids=["fsdp_full", "file_per_rank"],
+    [
+        ('name = "fsdp_full"', _fault(0, "close")),
+        ('name = "file_per_rank"', _fault(0, "write", "nth = 2")),
+        ('name = "file_per_node"\nranks_per_node = 2\nwriters = "all"', _fault(1, "write", "nth = 2")),
+        ('name = "shared_file"\nblock_size = "16KiB"', _fault(1, "write", "nth = 2")),
+        ('name = "mlperf"\n[parallel]\nsharding = "zero3"', _fault(1, "close")),
+    ],
+    ids=["fsdp_full", "file_per_rank", "file_per_node", "shared_file", "mlperf"],
 )
 def test_without_a_pointer_a_torn_directory_looks_like_any_other(storm, layout, fault):
     """Nothing tells which directory is complete: the newest is taken, and it is torn."""
-    ended = storm(job=f'{_JOB}{fault}[layout]\nname = "{layout}"\n')
+    ended = storm(job=f"{_JOB}{fault}[layout]\n{layout}\n")
     told, reasons = _recovered(ended)
     assert told["pointer"] == {}
     assert ended.code == 1
