@@ -69,11 +69,8 @@ def _ckptstorm(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CKPTSTORM, *words], cwd=place, capture_output=True, text=True, check=False)
 
 
-def test_a_node_whose_ranks_are_killed_is_named_before_srun_ends_the_others(cluster, place):
-    """SIGKILL of all ranks of one node, long before `[storm] timeout`: srun --wait then kills the others unheard.
-
-    Rank 0 has said by then whom it does not hear any more, and journalled it.
-    """
+def _kill_a_node(cluster: Slurm, place: Path) -> tuple[str, str]:
+    """SIGKILL of all ranks of the second node in a save, long before `[storm] timeout`; the job and the node."""
     text = TINY.replace("rounds = 1", "rounds = 2") + HELD.format(delay="50s")
     site = SITE + '[launch]\narguments = ["--wait=10"]\n'
     job = sbatch(cluster, place, "--ranks", "4", "--submit", job=text, site=site).out.strip()
@@ -83,15 +80,10 @@ def test_a_node_whose_ranks_are_killed_is_named_before_srun_ends_the_others(clus
     assert _shared_memory(list(ranks.values())) == set()
     for rank in (2, 3):
         os.kill(ranks[rank], signal.SIGKILL)
-    assert cluster.wait(job) == "FAILED"
-    said = _log(place, job)
-    for rank in (2, 3):
-        assert f"rank {rank} on {failed} has not answered in the save for 8" in said, said
-        assert f"(its node may be gone), last seen at fsync of __{rank}_0.distcp" in said
-    _is_left_in_order(cluster, place, job, f"rank 2 on {failed} has not answered in the save")
+    return job, failed
 
 
-def test_a_stopped_first_rank_of_a_node_is_named_and_not_its_node(cluster, place):
+def _stop_a_rank(cluster: Slurm, place: Path) -> None:
     """SIGSTOP of the rank that forwards its node's heartbeat: the next one does then, and the right one is named."""
     text = TINY.replace("rounds = 1", 'rounds = 2\ntimeout = "4s"') + HELD.format(delay="2500ms")
     job = sbatch(cluster, place, "--ranks", "4", "--submit", job=text).out.strip()
@@ -104,3 +96,21 @@ def test_a_stopped_first_rank_of_a_node_is_named_and_not_its_node(cluster, place
     assert named in said and f"(process {ranks[2]} is stopped: kill -CONT wakes it)" in said, said
     assert f"rank 3 on {node}" not in said
     _is_left_in_order(cluster, place, job, named)
+
+
+def test_ranks_lost_on_another_node_are_named(cluster, place):
+    """A node's ranks are killed: rank 0 says whom it hears no more before srun --wait kills the others, unheard.
+
+    While srun waits, a storm on two other nodes: a rank that is stopped is named, and not its node.
+    """
+    killed, stopped = place / "killed", place / "stopped"
+    killed.mkdir()
+    stopped.mkdir()
+    job, failed = _kill_a_node(cluster, killed)
+    _stop_a_rank(cluster, stopped)
+    assert cluster.wait(job) == "FAILED"
+    said = _log(killed, job)
+    for rank in (2, 3):
+        assert f"rank {rank} on {failed} has not answered in the save for " in said, said
+        assert f"(its node may be gone), last seen at fsync of __{rank}_0.distcp" in said
+    _is_left_in_order(cluster, killed, job, f"rank 2 on {failed} has not answered in the save")
