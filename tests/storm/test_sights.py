@@ -79,8 +79,9 @@ def test_overwriting_is_looked_at_through_a_handle_too(two_nodes, place):
 
 @pytest.mark.mpi
 def test_a_client_that_believes_its_cache_is_told(two_nodes):
-    """JuiceFS keeps names for a second: the other node sees a renamed pointer late, and the storm says so."""
-    with juicefs(clients=2) as store:
+    """A client that keeps names for five seconds sees a renamed pointer late, and the storm says so."""
+    caches = ("--attr-cache", "5", "--entry-cache", "5", "--dir-entry-cache", "5")
+    with juicefs(clients=2, options=caches) as store:
         record, receipt = two_nodes(list(store.mounts), store.folder / "shared", "dcp", "overwrite = true")
     _, second = _looks(record)
     late = dict(zip(second["node"].tolist(), second["pointer_ns"].tolist(), strict=True))
