@@ -9,6 +9,7 @@ of n nodes takes log2 n steps, and uncertainties add up along the way.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ def measure_offset(cluster: Cluster, clock: Clock = monotonic_ns) -> ClockOffset
     return ClockOffset(int(everyone[my_leader][0]), int(everyone[my_leader][1]), my_leader, is_one=False)
 
 
+@functools.cache  # asked before and after each phase, and the same for as long as the process lives
 def clock_name() -> bytes:
     """8 bytes that are equal for two processes exactly when they read the same monotonic clock."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
