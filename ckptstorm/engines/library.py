@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.engines import calls
-from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
-from ckptstorm.payload import FileImage, Mismatch, Payload
+from ckptstorm.engines.contract import Notes, Setup
+from ckptstorm.engines.inline import InlinePayload
+from ckptstorm.payload import Payload
 from ckptstorm.program import READS, WRITES, Kind, Path, Program, open_flags
 from ckptstorm.sinks import BYTES_MOVED, OPS_DONE, STOP, OpTimes, Sink
 
-#: Verifying a share picks whole reads by this multiplicative hash of their index (Knuth's constant).
-_PICK = 2654435761
 _CHUNK_OPS = 1024
 _FILE_SYNCS = (Kind.FSYNC, Kind.FDATASYNC, Kind.MPI_SYNC)
 
@@ -85,18 +84,16 @@ class LibraryProgram:
     """One program's buffer and tallies, run through a backend."""
 
     def __init__(self, setup: Setup, program: Program, payload: Payload, backend: Backend) -> None:
-        self._setup, self._program, self._payload, self._backend = setup, program, payload, backend
+        self._setup, self._program, self._backend = setup, program, backend
+        self._payload = InlinePayload(program, payload, setup.verify_share)
         self._rows: list[tuple[int, ...]] = program.ops.tolist()
         self._locations = [program.location(index) for index in range(len(program.paths))]
         self._names = calls.OpenFiles(setup.root_fd, self._locations)
         self._root = os.readlink(f"/proc/self/fd/{setup.root_fd}") if setup.root_fd >= 0 else ""
-        self._images: dict[int, FileImage] = {}
         lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], WRITES + READS)]
         self._buffer = np.frombuffer(mmap.mmap(-1, max(1, int(lengths.max(initial=0)))), dtype=np.uint8)
         self._buffer.fill(0)
         self._view = memoryview(self._buffer.data)
-        self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
-        self._mismatches: list[Mismatch] = []
         self._is_abstaining = False
 
     def run(self, sink: Sink, first: int, stop: int) -> int:
@@ -112,13 +109,7 @@ class LibraryProgram:
         """See `contract.Prepared.finish`."""
         self._backend.close_all()
         self._names.close_all()
-        return Notes(
-            self._generate_wait_ns,
-            self._verify_wait_ns,
-            self._verified_bytes,
-            self._mismatch_count,
-            tuple(self._mismatches),
-        )
+        return self._payload.notes()
 
     def _run_chunk(self, sink: Sink, first: int, stop: int) -> int:
         times, control, index = OpTimes.empty(stop - first), sink.control, first
@@ -194,23 +185,17 @@ class LibraryProgram:
         backend, part = self._backend, self._view[:length]
         if kind in WRITES:
             room = backend.room(length)
-            self._fill(file, self._buffer[:length] if room is None else room, offset)
+            self._payload.fill(file, self._buffer[:length] if room is None else room, offset)
             return lambda: backend.write(file, kind, part, offset)
         if kind in READS:
             return lambda: backend.read(file, kind, part, offset)
         act = backend.sync if kind in _FILE_SYNCS else backend.close
         return _counting(lambda: act(file))
 
-    def _fill(self, file: int, room: NDArray[np.uint8], offset: int) -> None:
-        begun = monotonic_ns()
-        if len(room):
-            self._image(file).fill(room, offset)
-        self._generate_wait_ns += monotonic_ns() - begun
-
     def _by_the_kernel(self, kind: Kind, row: tuple[int, ...]) -> Callable[[], int]:
         file, offset, part = row[3], row[4], self._view[: row[5]]
         if kind in WRITES:
-            self._fill(file, self._buffer[: row[5]], offset)
+            self._payload.fill(file, self._buffer[: row[5]], offset)
             return self._names.write(file, part, offset)
         return self._names.read(file, part, offset) if kind in READS else self._names.other(kind, row)
 
@@ -224,27 +209,10 @@ class LibraryProgram:
 
     def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:
         kind, _, _, file, offset, _ = row
-        if kind not in READS or not self._is_picked(index):
+        if kind not in READS or not self._payload.is_picked(index):
             return
-        begun = monotonic_ns()
         found = self._backend.found() if self._backend.is_mine(file) else None
-        held = self._buffer[:moved] if found is None else found
-        mismatch = self._image(file).check(held, offset, self._locations[file])
-        self._verify_wait_ns += monotonic_ns() - begun
-        self._verified_bytes += moved
-        if mismatch is not None:
-            self._mismatch_count += 1
-            if len(self._mismatches) < MISMATCHES_KEPT:
-                self._mismatches.append(mismatch)
-
-    def _is_picked(self, index: int) -> bool:
-        share = self._setup.verify_share
-        return share >= 1.0 or (index * _PICK % (1 << 32)) < share * (1 << 32)
-
-    def _image(self, file: int) -> FileImage:
-        if file not in self._images:
-            self._images[file] = self._payload.image(self._program.paths[file])
-        return self._images[file]
+        self._payload.compare(file, self._buffer[:moved] if found is None else found, offset, moved)
 
 
 def _counting(act: Callable[[], None]) -> Callable[[], int]:

@@ -15,14 +15,13 @@ import numpy as np
 
 from ckptstorm.clock import monotonic_ns
 from ckptstorm.engines import calls
-from ckptstorm.engines.contract import MISMATCHES_KEPT, Notes, Setup
+from ckptstorm.engines.contract import Notes, Setup
+from ckptstorm.engines.inline import InlinePayload
 from ckptstorm.engines.mapping import Mappings
-from ckptstorm.payload import FileImage, Mismatch, Payload
+from ckptstorm.payload import Payload
 from ckptstorm.program import Kind, Program
 from ckptstorm.sinks import BYTES_MOVED, NEVER_NS, OPS_DONE, STOP, OpTimes, Shifted, Sink
 
-#: Verifying a share picks whole reads by this multiplicative hash of their index (Knuth's constant).
-_PICK = 2654435761
 #: Times leave the engine in chunks, so that a long program needs no second table.
 _CHUNK_OPS = 1024
 
@@ -54,19 +53,16 @@ class PosixProgram:
     """One program's open files, its buffer and its tallies."""
 
     def __init__(self, setup: Setup, program: Program, payload: Payload) -> None:
-        self._setup, self._payload = setup, payload
-        self._program = program
+        self._setup, self._program = setup, program
+        self._payload = InlinePayload(program, payload, setup.verify_share)
         self._rows: list[tuple[int, ...]] = program.ops.tolist()
         self._files = calls.OpenFiles(setup.root_fd, [program.location(index) for index in range(len(program.paths))])
         self._mappings = Mappings()
-        self._images: dict[int, FileImage] = {}
         lengths = program.ops["length_bytes"][np.isin(program.ops["kind"], _WRITES + _READS)]
         # A mapping starts at a page, as O_DIRECT wants it; its pages are touched here and not within the storm.
         self._buffer = np.frombuffer(mmap.mmap(-1, max(1, int(lengths.max(initial=0)))), dtype=np.uint8)
         self._buffer.fill(0)
         self._view = memoryview(self._buffer.data)
-        self._generate_wait_ns = self._verify_wait_ns = self._verified_bytes = self._mismatch_count = 0
-        self._mismatches: list[Mismatch] = []
         self._has_failed = False
         self._deadline_ns = NEVER_NS
 
@@ -107,14 +103,7 @@ class PosixProgram:
         """See `contract.Prepared.finish`."""
         self._mappings.drop_all()
         self._files.close_all()
-        return Notes(
-            self._generate_wait_ns,
-            self._verify_wait_ns,
-            self._verified_bytes,
-            self._mismatch_count,
-            tuple(self._mismatches),
-            self._files.direct_file_count,
-        )
+        return self._payload.notes(self._files.direct_file_count)
 
     def _run_chunk(self, sink: Sink, first: int, stop: int) -> int:
         times = OpTimes.empty(stop - first)
@@ -151,9 +140,7 @@ class PosixProgram:
         kind, flags, _, file, offset, length = row
         if kind in _WRITES:
             part = self._view[:length]
-            begun = monotonic_ns()
-            self._image(file).fill(self._buffer[:length], offset)
-            self._generate_wait_ns += monotonic_ns() - begun
+            self._payload.fill(file, self._buffer[:length], offset)
             if kind == Kind.WRITEV and flags > 1:
                 return self._files.gather(file, part, offset, flags)
             return self._files.write(file, part, offset)
@@ -167,22 +154,5 @@ class PosixProgram:
 
     def _after_read(self, row: tuple[int, ...], index: int, moved: int) -> None:
         kind, _, _, file, offset, _ = row
-        if kind not in _READS or not self._is_picked(index):
-            return
-        begun = monotonic_ns()
-        mismatch = self._image(file).check(self._buffer[:moved], offset, self._program.location(file))
-        self._verify_wait_ns += monotonic_ns() - begun
-        self._verified_bytes += moved
-        if mismatch is not None:
-            self._mismatch_count += 1
-            if len(self._mismatches) < MISMATCHES_KEPT:
-                self._mismatches.append(mismatch)
-
-    def _is_picked(self, index: int) -> bool:
-        share = self._setup.verify_share
-        return share >= 1.0 or (index * _PICK % (1 << 32)) < share * (1 << 32)
-
-    def _image(self, file: int) -> FileImage:
-        if file not in self._images:
-            self._images[file] = self._payload.image(self._program.paths[file])
-        return self._images[file]
+        if kind in _READS and self._payload.is_picked(index):
+            self._payload.compare(file, self._buffer[:moved], offset, moved)
